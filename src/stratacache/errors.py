@@ -1,0 +1,66 @@
+"""The exception tree.
+
+StrataError
+├── SettingsError      a configuration value is refused at start
+├── RequestError       the client's request is refused (4xx in the client's dialect)
+├── UpstreamError      the upstream could not be reached or broke off (502/504)
+└── StoreError         a store failed; the pipeline turns it into a miss
+"""
+
+from __future__ import annotations
+
+
+class StrataError(Exception):
+    """Base of every error that Stratacache raises on purpose."""
+
+
+class SettingsError(StrataError):
+    """A configuration value is refused; the message names the key, the line and the nearest valid name."""
+
+
+class RequestError(StrataError):
+    """A request is refused.
+
+    Args:
+        message: what is wrong and what to do.
+        status: HTTP status, 400 to 599.
+        param: where, as a path into the body (``messages[2].role``) or a header's name.
+        code: a stable word for programs, such as ``invalid_json``.
+        headers: further response headers, such as ``retry-after``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str = "invalid_request",
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+
+class UpstreamError(StrataError):
+    """The upstream gave no usable answer: connection refused, timed out, or broke off.
+
+    Args:
+        message: what happened, without secrets.
+        status: what the client is told, 502, 503 or 504.
+        code: ``upstream_unreachable``, ``upstream_timeout``, ``upstream_cut`` or ``upstream_starting``.
+    """
+
+    def __init__(self, message: str, *, status: int = 502, code: str = "upstream_unreachable") -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+
+
+class StoreError(StrataError):
+    """A store operation failed; the caller treats it as a miss and counts it."""

@@ -1,0 +1,143 @@
+"""The values that travel through Stratacache: one frozen request, its key, stored entries and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+JSON = Any  # a value made by msgspec.json.decode: dict, list, str, int, float, bool or None
+
+TierName = Literal["exact", "semantic"]
+Right = Literal["chat", "admin"]
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Who asks and with what rights; made only by ``gateway.auth`` and required by every lookup and write.
+
+    ``credential`` is the digest of a client credential that is forwarded upstream ("" when none is), so two
+    callers with keys of their own never share an answer.
+    """
+
+    tenant: str = "default"
+    namespace: str = ""
+    profile: str = ""
+    credential: str = ""
+    rights: frozenset[Right] = frozenset({"chat"})
+
+
+class CacheControl(msgspec.Struct, frozen=True):
+    """What the caller asked of the cache; callers may only be stricter than the configuration.
+
+    ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none.
+    """
+
+    no_store: bool = False
+    no_cache: bool = False
+    only_if_cached: bool = False
+    max_age: float | None = None
+    ttl: float | None = None
+    tiers: frozenset[str] | None = None
+    scene: str = "default"
+    tags: tuple[str, ...] = ()
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One model request, whatever dialect it came in. Nothing downstream changes it.
+
+    ``model`` is what the client wrote, ``resolved_model`` what the alias table made of it, ``upstream`` the
+    configured upstream that serves it. ``body`` is the wire JSON without fields addressed to the cache.
+    ``headers`` are the few client headers that are forwarded and may change the answer (lower-case names).
+    """
+
+    endpoint: str
+    model: str
+    resolved_model: str
+    upstream: str
+    body: Mapping[str, JSON]
+    scope: Scope
+    control: CacheControl
+    stream: bool = False
+    include_usage: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    conversation: str = ""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """An exact key: ``digest`` is SHA-256 of ``form``, the canonical encoding compared after a digest match."""
+
+    digest: bytes
+    form: bytes
+
+    @property
+    def entry_id(self) -> str:
+        """The public id of the entry under this key: 32 hex digits."""
+        return self.digest[:16].hex()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts as the upstream reported them; None is "not reported", which is not 0."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    cached_prompt: int | None = None
+
+    @property
+    def total(self) -> int:
+        return (self.prompt or 0) + (self.completion or 0)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What a store keeps under ``key.digest``.
+
+    ``body`` is the complete answer as the dialect's non-streamed JSON. Times are seconds since the epoch.
+    """
+
+    form: bytes
+    body: bytes
+    created_at: float
+    expires_at: float
+    tenant: str = "default"
+    model: str = ""
+    tags: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def size(self) -> int:
+        """Payload bytes: what the entry costs a store before that store's own overhead."""
+        return len(self.form) + len(self.body)
+
+
+class StoreStats(msgspec.Struct, frozen=True):
+    """A store's own counts; ``bytes`` is payload plus the store's estimate of its overhead."""
+
+    entries: int
+    bytes: int
+    evictions: int = 0
+    rejections: int = 0
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A tier answered; ``age`` in seconds."""
+
+    entry: Entry
+    tier: TierName
+    reason: str
+    age: float
+
+
+class Miss(msgspec.Struct, frozen=True):
+    """A tier looked and has no answer; ``reason`` is a word from ``docs/guide/reasons.md``."""
+
+    reason: str
+
+
+class Bypass(msgspec.Struct, frozen=True):
+    """The cache was not asked."""
+
+    reason: str
+
+
+Verdict = Hit | Miss | Bypass
