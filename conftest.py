@@ -1,0 +1,1 @@
+"""Its place is its purpose: pytest puts this folder on sys.path, so tests can import ``tests.clock``."""

@@ -1,0 +1,1 @@
+"""Makes ``from tests.clock import FakeClock`` work from every test, whatever else is called ``tests``."""
