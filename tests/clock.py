@@ -24,5 +24,5 @@ class FakeClock:
         self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock by ``seconds``, either way, as an operator or NTP would; monotonic time stays."""
+        """Set the wall clock by ``seconds``, either way, as NTP would; monotonic time stays."""
         self._now += seconds

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import FakeClock
 
 from stratacache.clock import SystemClock
 from stratacache.ports import Clock
-from tests.clock import FakeClock
 
 
 def test_fake_clock_moves_only_when_told() -> None:
