@@ -1,0 +1,137 @@
+"""Finds the configuration, lays the environment over it, decodes and checks it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from stratacache.errors import SettingsError
+from stratacache.settings.decode import MISSING, Decoder
+from stratacache.settings.rules import check_tree
+from stratacache.settings.source import (
+    MAX_BYTES,
+    Origins,
+    Problem,
+    YamlError,
+    YamlReader,
+    overlay,
+    report,
+)
+from stratacache.settings.tree import OpenAISettings, SceneSettings, Settings
+
+DEFAULT_FILE = "stratacache.yaml"
+_MAX_KEY_BYTES = 8192
+
+
+def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Settings:
+    """The settings from ``path`` (None: ``./stratacache.yaml`` if there is one, else the built-in defaults).
+
+    Environment variables ``STRATACACHE__SECTION__KEY`` win over the file. Every key file and environment
+    variable that an upstream names must exist.
+
+    Raises:
+        SettingsError: one line a problem, each with its place, the key's path and what is wrong.
+    """
+    file = _find(path)
+    origins = Origins(str(file) if file is not None else "built-in settings")
+    tree, problems = _read(file, origins)
+    problems += overlay(tree, environ, origins)
+    decoder = Decoder()
+    settings = decoder.section(Settings, tree, ())
+    problems += decoder.problems
+    if settings is not MISSING:
+        problems += check_tree(settings)
+        problems += _key_problems(settings, environ)
+    if problems:
+        raise SettingsError(report(problems, origins))
+    return _with_default_scene(settings)
+
+
+def api_key(upstream: OpenAISettings, environ: Mapping[str, str]) -> str | None:
+    """The upstream's own API key, or None when it has none. Settings hold the key's place, never the key.
+
+    Raises SettingsError, without the key, when the variable or file is missing, empty or no header value.
+    """
+    if upstream.api_key_env is not None:
+        key = environ.get(upstream.api_key_env)
+        if key is None:
+            raise SettingsError(f"the environment variable {upstream.api_key_env} is not set")
+        return _usable(key, f"the environment variable {upstream.api_key_env}")
+    if upstream.api_key_file is not None:
+        text = _read_text(FilePath(upstream.api_key_file), _MAX_KEY_BYTES)
+        return _usable(text, f"the file {upstream.api_key_file}")
+    return None
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the configuration file."""
+    schema = msgspec.json.schema(Settings)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Stratacache", **schema}
+
+
+def _find(path: str | os.PathLike[str] | None) -> FilePath | None:
+    if path is not None:
+        return FilePath(path)
+    default = FilePath(DEFAULT_FILE)
+    return default if default.exists() else None
+
+
+def _read(file: FilePath | None, origins: Origins) -> tuple[dict[str, Any], list[Problem]]:
+    if file is None:
+        return {}, []
+    reader = YamlReader(origins)
+    try:
+        tree = reader.read(_read_text(file, MAX_BYTES))
+    except YamlError as error:
+        place = f"{file}:{error.line}" if error.line else str(file)
+        raise SettingsError(f"{place}: {error.message}") from error
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise SettingsError(f"{file}: must be a mapping such as 'server: {{port: 8900}}'")
+    return tree, reader.problems
+
+
+def _read_text(file: FilePath, limit: int) -> str:
+    try:
+        with file.open("rb") as handle:
+            data = handle.read(limit + 1)
+        if len(data) > limit:
+            raise SettingsError(f"{file}: larger than {limit} bytes")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8 text (byte {error.start})") from error
+
+
+def _key_problems(settings: Settings, environ: Mapping[str, str]) -> list[Problem]:
+    problems = []
+    for index, upstream in enumerate(settings.upstreams):
+        if isinstance(upstream, OpenAISettings):
+            field = "api_key_env" if upstream.api_key_env is not None else "api_key_file"
+            try:
+                api_key(upstream, environ)
+            except SettingsError as error:
+                problems.append(Problem(("upstreams", index, field), str(error)))
+    return problems
+
+
+def _usable(key: str, source: str) -> str:
+    key = key.strip()
+    if not key:
+        raise SettingsError(f"{source} is empty")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise SettingsError(
+            f"{source} does not hold an API key: it has spaces, line breaks or non-ASCII characters"
+        )
+    return key
+
+
+def _with_default_scene(settings: Settings) -> Settings:
+    scenes = {"default": SceneSettings(), **settings.scenes}
+    return msgspec.structs.replace(settings, scenes=scenes)

@@ -1,0 +1,226 @@
+"""What values must satisfy together: within one section, and across the whole tree."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from stratacache.settings.source import Path, Problem
+from stratacache.settings.tree import (
+    AuthSettings,
+    OpenAISettings,
+    PromptSettings,
+    SceneSettings,
+    Section,
+    SemanticSettings,
+    ServerSettings,
+    Settings,
+    TiersSettings,
+    UpstreamBase,
+)
+
+MAX_SCENES = 64
+_SCENE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
+_ALIAS_NAME = re.compile(r"[^\s*?\[\]]{1,256}")
+# Upper case only: a key pasted here by mistake (they hold '-' or lower case) is refused without being shown.
+_ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+_GLOB = re.compile(r"[*?\[\]]")
+
+Found = Iterator[tuple[Path, str]]
+
+
+def is_pattern(model: str) -> bool:
+    """True when ``model`` is a pattern rather than one model's name."""
+    return _GLOB.search(model) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """True for ``localhost`` and loopback addresses: nothing outside this machine can connect there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_section(section: Section) -> Found:
+    """What is wrong within one section: (path below the section, message)."""
+    if isinstance(section, ServerSettings):
+        yield from _server(section)
+    elif isinstance(section, AuthSettings):
+        yield from _auth(section)
+    elif isinstance(section, UpstreamBase):
+        yield from _upstream(section)
+    elif isinstance(section, TiersSettings):
+        yield from _tiers(section)
+    elif isinstance(section, (SemanticSettings, PromptSettings)) and section.enabled:
+        yield ("enabled",), "true is not available in this version; set it to false or leave it out"
+
+
+def check_tree(settings: Settings) -> Iterator[Problem]:
+    """What is wrong across sections that are each right."""
+    if settings.auth is None and not is_loopback(settings.server.host):
+        yield Problem(
+            ("server", "host"),
+            f"{settings.server.host!r} can be reached from other machines, and without auth.keys anybody "
+            "there could use your models: add auth.keys or listen on 127.0.0.1",
+        )
+    yield from _upstreams(settings)
+    yield from _aliases(settings)
+    yield from _store(settings)
+    yield from _scenes(settings.scenes)
+
+
+def _server(server: ServerSettings) -> Found:
+    if server.workers != 1:
+        yield (
+            ("workers",),
+            "only 1 works in this version: the in-process cache is not shared between processes",
+        )
+
+
+def _auth(auth: AuthSettings) -> Found:
+    if not auth.keys:
+        yield ("keys",), "names no key, so nobody could call; leave 'auth' out for loopback without keys"
+    seen: dict[str, int] = {}
+    for index, key in enumerate(auth.keys):
+        if key.key_hash in seen:
+            yield ("keys", index, "key_hash"), f"the same key as keys[{seen[key.key_hash]}]"
+        seen.setdefault(key.key_hash, index)
+        if not key.rights:
+            yield ("keys", index, "rights"), "names no right; use [chat], [admin] or both"
+
+
+def _upstream(upstream: UpstreamBase) -> Found:
+    if not upstream.models:
+        yield ("models",), "names no model; use ['*'] for all"
+    if not isinstance(upstream, OpenAISettings):
+        return
+    problem = base_url_problem(upstream.base_url)
+    if problem:
+        yield ("base_url",), problem
+        return
+    if upstream.api_key_env is not None and not _ENV_NAME.fullmatch(upstream.api_key_env):
+        yield (
+            ("api_key_env",),
+            "must be the NAME of an environment variable (upper-case letters, digits and '_'), never the key",
+        )
+    own = [
+        upstream.api_key_env,
+        upstream.api_key_file,
+        "@" if "@" in urlsplit(upstream.base_url).netloc else None,
+    ]
+    if sum(one is not None for one in own) > 1:
+        yield (), "give one of api_key_env, api_key_file or user-info in base_url, not several"
+
+
+def base_url_problem(url: str) -> str | None:
+    """Why ``url`` cannot be a base URL, without repeating it (it may hold a password), or None."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a valid URL"
+    if parts.scheme not in ("http", "https"):
+        return "must start with http:// or https://"
+    if not host:
+        return "names no host"
+    if "?" in url or "#" in url:
+        return "must have no query (?) and no fragment (#)"
+    if re.search(r"\s|\\", url):
+        return "must not contain spaces or backslashes"
+    return None
+
+
+def _tiers(tiers: TiersSettings) -> Found:
+    if len(set(tiers.order)) != len(tiers.order):
+        yield ("order",), "names a tier twice"
+    if tiers.exact.enabled and "exact" not in tiers.order:
+        yield ("order",), "must name exact, or set tiers.exact.enabled to false"
+
+
+def _upstreams(settings: Settings) -> Iterator[Problem]:
+    if not settings.upstreams:
+        yield Problem(("upstreams",), "names no upstream; leave it out for the embedded engine")
+    seen: dict[str, int] = {}
+    for index, upstream in enumerate(settings.upstreams):
+        if upstream.name in seen:
+            message = f"{upstream.name!r} is already the name of upstreams[{seen[upstream.name]}]"
+            yield Problem(("upstreams", index, "name"), message)
+        seen.setdefault(upstream.name, index)
+
+
+def _aliases(settings: Settings) -> Iterator[Problem]:
+    served = [model for upstream in settings.upstreams for model in upstream.models]
+    for alias in settings.aliases:
+        where = ("aliases", alias)
+        if not _ALIAS_NAME.fullmatch(alias):
+            yield Problem(where, "an alias is 1 to 256 characters without spaces and * ? [ ]")
+            continue
+        chain = alias_chain(alias, settings.aliases)
+        model = chain[-1]
+        if model in chain[:-1]:
+            yield Problem(where, f"the aliases go in a circle: {' → '.join(chain)}")
+        elif is_pattern(model):
+            yield Problem(where, f"must be one model, not the pattern {model!r}")
+        elif not any(matches(model, pattern) for pattern in served):
+            near = difflib.get_close_matches(model, [m for m in served if not is_pattern(m)], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            yield Problem(where, f"no upstream serves {model!r}{hint}")
+
+
+def alias_chain(name: str, aliases: Mapping[str, str]) -> list[str]:
+    """``name`` and what it stands for, step by step; in a circle the last one repeats an earlier one."""
+    chain = [name]
+    while chain[-1] in aliases:
+        chain.append(aliases[chain[-1]])
+        if chain[-1] in chain[:-1]:
+            break
+    return chain
+
+
+def matches(model: str, pattern: str) -> bool:
+    """Shell-style match (``*``, ``?``, ``[…]``), case-sensitive; a plain name matches itself only."""
+    return fnmatch.fnmatchcase(model, pattern) if is_pattern(pattern) else model == pattern
+
+
+def _store(settings: Settings) -> Iterator[Problem]:
+    problem = store_problem(settings.store)
+    if problem:
+        yield Problem(("store",), problem)
+    if settings.tiers.exact.max_entry > settings.store_max_bytes:
+        yield Problem(
+            ("store_max_bytes",), "is smaller than tiers.exact.max_entry: such an entry would never fit"
+        )
+
+
+def store_problem(url: str) -> str | None:
+    """Why ``url`` is no store of this version, without repeating it (it may hold a password), or None."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return "must be a URL: sqlite:///relative/path, sqlite:////absolute/path or memory://"
+    if scheme == "memory":
+        return None if not rest else "memory:// takes nothing after it"
+    if scheme == "sqlite":
+        good = re.fullmatch(r"/[^?#]*[^?#/]", rest)
+        return None if good else "must name a file: sqlite:///relative/path or sqlite:////absolute/path"
+    if scheme in ("redis", "rediss", "redis+cluster", "redis+sentinel", "memcached", "rocksdb"):
+        return f"{scheme}:// is not available in this version; use sqlite:///path or memory://"
+    return "unknown kind of store; use sqlite:///path or memory://"
+
+
+def _scenes(scenes: Mapping[str, SceneSettings]) -> Iterator[Problem]:
+    if len(scenes) > MAX_SCENES:
+        yield Problem(
+            ("scenes",), f"at most {MAX_SCENES} scenes (they are labels of metrics); got {len(scenes)}"
+        )
+    for name in scenes:
+        if not _SCENE_NAME.fullmatch(name):
+            yield Problem(
+                ("scenes", name), "a scene's name is 1 to 32 lower-case letters, digits, '_' or '-'"
+            )

@@ -1,0 +1,210 @@
+"""The settings tree: every key that this version honours, with type, default, bounds and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from stratacache.settings.mask import masked
+from stratacache.settings.units import DURATION_FORM, SIZE_FORM
+from stratacache.types import Right, TierName
+
+_KIB, _MIB, _GIB = 2**10, 2**20, 2**30
+_HOUR, _DAY = 3600.0, 86400.0
+
+EMBEDDED_MODEL = "smollm2-135m"
+
+
+def _meta(text: str, expect: str, **bounds: Any) -> Meta:
+    """``expect`` completes the sentence "must be …" in an error message."""
+    return Meta(description=text, extra={"expect": expect}, **bounds)
+
+
+def _duration(text: str, low: float, high: float = 366 * _DAY) -> Meta:
+    # The bounds are checked after the text form became a number of seconds.
+    schema = {"type": ["number", "string"], "examples": ["30s", "10m", 2.5]}
+    expect = f"{DURATION_FORM}, from {low:g} s to {high:g} s"
+    extra = {"unit": "seconds", "expect": expect}
+    return Meta(description=f"{text} (seconds)", ge=low, le=high, extra=extra, extra_json_schema=schema)
+
+
+def _size(text: str, low: int, high: int = 2**50) -> Meta:
+    schema = {"type": ["integer", "string"], "examples": ["64MiB", "1GB", 1048576]}
+    extra = {"unit": "bytes", "expect": f"{SIZE_FORM}, from {low} to {high} bytes"}
+    return Meta(description=f"{text} (bytes)", ge=low, le=high, extra=extra, extra_json_schema=schema)
+
+
+_WORD = "1 to 64 letters, digits, '.', '_' or '-'"
+_WORD_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+_MAYBE_WORD_PATTERN = r"^[A-Za-z0-9._-]{0,64}$"
+_MODEL = "a model name or pattern: 1 to 256 characters, no spaces"
+_MODEL_PATTERN = r"^\S{1,256}$"
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A mapping of the configuration file. Unknown keys are refused by ``settings.decode``."""
+
+
+class ServerSettings(Section, frozen=True, kw_only=True):
+    """Where the gateway listens."""
+
+    host: Annotated[
+        str,
+        _meta("address to listen on", "a host name or an IP address", pattern=r"^[A-Za-z0-9.:_-]{1,255}$"),
+    ] = "127.0.0.1"
+    port: Annotated[int, _meta("0 takes a free port", "a port from 0 to 65535", ge=0, le=65535)] = 8900
+    workers: Annotated[int, _meta("processes; 1 in this version", "a whole number from 1", ge=1, le=256)] = 1
+    max_body: Annotated[int, _size("largest request body", _KIB, 2 * _GIB)] = 8 * _MIB
+    drain_timeout: Annotated[
+        float, _duration("answers in flight may take this long at shutdown", 0, _DAY)
+    ] = 30.0
+
+
+class AuthKey(Section, frozen=True, kw_only=True):
+    """One caller's API key and what it may do."""
+
+    key_hash: Annotated[
+        str,
+        _meta(
+            "SHA-256 of the key", "'sha256:' and 64 lower-case hex digits", pattern=r"^sha256:[0-9a-f]{64}$"
+        ),
+    ]
+    tenant: Annotated[str, _meta("whose entries this key sees", _WORD, pattern=_WORD_PATTERN)] = "default"
+    rights: Annotated[tuple[Right, ...], Meta(description="what the key may do")] = ("chat",)
+    profile: Annotated[
+        str, _meta("separates answers within a tenant", _WORD, pattern=_MAYBE_WORD_PATTERN)
+    ] = ""
+    namespace: Annotated[
+        str, _meta("separates entries within a tenant", _WORD, pattern=_MAYBE_WORD_PATTERN)
+    ] = ""
+
+
+class AuthSettings(Section, frozen=True, kw_only=True):
+    """Who may call. Without this section only loopback may."""
+
+    keys: Annotated[tuple[AuthKey, ...], Meta(description="the accepted API keys")]
+
+
+class UpstreamBase(Section, frozen=True, kw_only=True):
+    """What every kind of upstream has."""
+
+    name: Annotated[
+        str,
+        _meta("unique name", "1 to 32 lower-case letters, digits, '_' or '-'", pattern=r"^[a-z0-9_-]{1,32}$"),
+    ]
+    models: Annotated[
+        tuple[Annotated[str, _meta("model", _MODEL, pattern=_MODEL_PATTERN)], ...],
+        Meta(description="model names or patterns with * ? [] that it serves"),
+    ]
+    timeout: Annotated[float, _duration("a whole answer may take this long", 0.001, _DAY)] = 600.0
+    connect_timeout: Annotated[float, _duration("connecting may take this long", 0.001, _HOUR)] = 5.0
+    idle_timeout: Annotated[float, _duration("longest silence within a body", 0.001, _DAY)] = 120.0
+
+
+class EmbeddedSettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind", tag="embedded"):
+    """The engine that comes with Stratacache, started and supervised by the gateway."""
+
+    threads: Annotated[int, _meta("CPU threads", "a whole number from 1 to 256", ge=1, le=256)] = 1
+    dtype: Annotated[Literal["f32", "bf16"], Meta(description="number format of weights and KV")] = "f32"
+    kv_memory: Annotated[int, _size("memory for attention keys and values", _MIB)] = 512 * _MIB
+    max_context: Annotated[
+        int, _meta("longest prompt + answer in tokens", "a whole number from 64 to 1048576", ge=64, le=2**20)
+    ] = 4096
+    block_size: Annotated[Literal[16, 32], Meta(description="tokens per KV block")] = 16
+    model_path: Annotated[
+        str | None, Meta(description="a model folder or GGUF file; null is the packaged model")
+    ] = None
+    start_timeout: Annotated[float, _duration("requests wait this long for a starting engine", 0, _HOUR)] = (
+        60.0
+    )
+
+
+class OpenAISettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind", tag="openai"):
+    """Any server that speaks the OpenAI API."""
+
+    base_url: Annotated[str, Meta(description="http(s) URL up to and including /v1")]
+    api_key_env: Annotated[
+        str | None,
+        _meta(
+            "environment variable that holds its key; without a key the caller's own is passed on",
+            "the NAME of an environment variable: upper-case letters, digits and '_'",
+        ),
+    ] = None
+    api_key_file: Annotated[str | None, Meta(description="file that holds its key")] = None
+
+
+UpstreamSettings = EmbeddedSettings | OpenAISettings
+
+
+class ExactSettings(Section, frozen=True, kw_only=True):
+    """L1: the whole request repeats."""
+
+    enabled: Annotated[bool, Meta(description="answer exact repeats")] = True
+    budget: Annotated[float, _duration("a lookup that takes longer is a miss", 0.001, 60)] = 0.05
+    max_entry: Annotated[int, _size("larger answers are not stored", _KIB, _GIB)] = _MIB
+
+
+class SemanticSettings(Section, frozen=True, kw_only=True):
+    """L2: the meaning repeats. Not available in this version."""
+
+    enabled: Annotated[bool, Meta(description="only false in this version")] = False
+
+
+class PromptSettings(Section, frozen=True, kw_only=True):
+    """L3: the prefix repeats at a provider. Not available in this version."""
+
+    enabled: Annotated[bool, Meta(description="only false in this version")] = False
+
+
+class KvSettings(Section, frozen=True, kw_only=True):
+    """L4: the prefix repeats in the embedded engine."""
+
+    enabled: Annotated[bool, Meta(description="reuse keys and values of shared prefixes")] = True
+
+
+class TiersSettings(Section, frozen=True, kw_only=True):
+    """The cache's layers."""
+
+    order: Annotated[
+        tuple[TierName, ...], Meta(description="answering tiers in the order that they are asked")
+    ] = ("exact",)
+    exact: ExactSettings = ExactSettings()
+    semantic: SemanticSettings = SemanticSettings()
+    prompt: PromptSettings = PromptSettings()
+    kv: KvSettings = KvSettings()
+
+
+class SceneSettings(Section, frozen=True, kw_only=True):
+    """How long the answers of one kind of traffic live."""
+
+    ttl: Annotated[float, _duration("life of an answer", 1)] = _HOUR
+    jitter: Annotated[
+        float,
+        _meta("the ttl varies by this part either way", "a number from 0 to below 1", ge=0, lt=1),
+    ] = 1 / 6
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """The whole configuration. Build it with ``settings.load``, which checks it."""
+
+    server: ServerSettings = ServerSettings()
+    auth: Annotated[AuthSettings | None, Meta(description="null: loopback only, no keys")] = None
+    upstreams: Annotated[tuple[UpstreamSettings, ...], Meta(description="the model servers")] = (
+        EmbeddedSettings(name="local", models=(EMBEDDED_MODEL,)),
+    )
+    aliases: Annotated[Mapping[str, str], Meta(description="other names for models")] = {}
+    store: Annotated[
+        str, Meta(description="sqlite:///relative/path, sqlite:////absolute/path or memory://")
+    ] = "sqlite:///.stratacache/cache.db"
+    store_max_bytes: Annotated[int, _size("the store keeps at most this much", _MIB)] = _GIB
+    tiers: TiersSettings = TiersSettings()
+    scenes: Annotated[Mapping[str, SceneSettings], Meta(description="kinds of traffic")] = msgspec.field(
+        default_factory=lambda: {"default": SceneSettings()}
+    )
+
+    def masked(self) -> dict[str, Any]:
+        """Plain values as in the file (durations in seconds, sizes in bytes) with every secret hidden."""
+        return masked(self)
