@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from stratacache.types import JSON, Entry, Request, StoreStats
+from stratacache.types import JSON, Decision, Entry, Request, StoreStats, TierName, Usage
 
 
 class Clock(Protocol):
@@ -32,7 +32,7 @@ class Store(Protocol):
         ...
 
     async def put(self, digest: bytes, entry: Entry) -> bool:
-        """Store or replace; True when kept, False when the store's admission policy declined. All or nothing."""
+        """Store or replace, all or nothing; False when the store's admission policy declined."""
         ...
 
     async def delete(self, digests: Sequence[bytes]) -> int:
@@ -49,6 +49,34 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Release files and threads; further calls raise StoreError. Idempotent."""
+        ...
+
+
+class Recorder(Protocol):
+    """Takes note of what happened; cheap, never raises, never blocks."""
+
+    def decided(self, decision: Decision) -> None:
+        """One request was answered (or refused by its upstream)."""
+        ...
+
+    def called(self, upstream: str, seconds: float, usage: Usage) -> None:
+        """One upstream call was answered in full after ``seconds``."""
+        ...
+
+    def saved(self, tier: TierName, tokens: int) -> None:
+        """``tokens`` (prompt + completion) were not asked of an upstream."""
+        ...
+
+    def wrote(self, result: str) -> None:
+        """One write-back settled: ``stored``, ``declined``, ``failed``, ``dropped`` or ``expired``."""
+        ...
+
+    def withheld(self, reason: str) -> None:
+        """A finished answer was not stored; ``reason`` is the word that says why."""
+        ...
+
+    def followed(self) -> None:
+        """One request joined another's upstream call."""
         ...
 
 
@@ -77,8 +105,10 @@ class Upstream(Protocol):
     name: str
     forwards_credentials: bool  # True: the client's own Authorization is what the upstream sees
 
-    async def send(self, request: Request, body: Mapping[str, JSON], headers: Mapping[str, str]) -> UpstreamResponse:
-        """Send ``body`` for ``request.endpoint``. Any HTTP status is a response; raises UpstreamError otherwise."""
+    async def send(
+        self, request: Request, body: Mapping[str, JSON], headers: Mapping[str, str]
+    ) -> UpstreamResponse:
+        """Send ``body`` for ``request.endpoint``; any HTTP status is a response, all else UpstreamError."""
         ...
 
     async def forward(

@@ -7,10 +7,20 @@ from typing import Any, Literal
 
 import msgspec
 
+# gc=False below: such values hold no cycles, and a full store has many of them; the collector would stall the
+# event loop for as long as it takes to visit them all.
+
 JSON = Any  # a value made by msgspec.json.decode: dict, list, str, int, float, bool or None
 
 TierName = Literal["exact", "semantic"]
 Right = Literal["chat", "admin"]
+
+
+class Secret(str):
+    """A string that does not show itself in a repr, and so in no log or traceback."""
+
+    def __repr__(self) -> str:
+        return "'***'"
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -49,6 +59,8 @@ class Request(msgspec.Struct, frozen=True):
     ``model`` is what the client wrote, ``resolved_model`` what the alias table made of it, ``upstream`` the
     configured upstream that serves it. ``body`` is the wire JSON without fields addressed to the cache.
     ``headers`` are the few client headers that are forwarded and may change the answer (lower-case names).
+    ``credential`` is the client's Authorization value when it is to be forwarded, else "". It is a secret: the
+    key holds only its digest, through ``scope``.
     """
 
     endpoint: str
@@ -61,11 +73,12 @@ class Request(msgspec.Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    credential: Secret = Secret()
     conversation: str = ""
 
 
-class Key(msgspec.Struct, frozen=True):
-    """An exact key: ``digest`` is SHA-256 of ``form``, the canonical encoding compared after a digest match."""
+class Key(msgspec.Struct, frozen=True, gc=False):
+    """An exact key: ``digest`` is SHA-256 of ``form``, the canonical encoding, which a hit compares."""
 
     digest: bytes
     form: bytes
@@ -76,7 +89,7 @@ class Key(msgspec.Struct, frozen=True):
         return self.digest[:16].hex()
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Token counts as the upstream reported them; None is "not reported", which is not 0."""
 
     prompt: int | None = None
@@ -88,7 +101,7 @@ class Usage(msgspec.Struct, frozen=True):
         return (self.prompt or 0) + (self.completion or 0)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """What a store keeps under ``key.digest``.
 
     ``body`` is the complete answer as the dialect's non-streamed JSON. Times are seconds since the epoch.
@@ -119,7 +132,7 @@ class StoreStats(msgspec.Struct, frozen=True):
     rejections: int = 0
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """A tier answered; ``age`` in seconds."""
 
     entry: Entry
@@ -128,7 +141,7 @@ class Hit(msgspec.Struct, frozen=True):
     age: float
 
 
-class Miss(msgspec.Struct, frozen=True):
+class Miss(msgspec.Struct, frozen=True, gc=False):
     """A tier looked and has no answer; ``reason`` is a word from ``docs/guide/reasons.md``."""
 
     reason: str
@@ -141,3 +154,26 @@ class Bypass(msgspec.Struct, frozen=True):
 
 
 Verdict = Hit | Miss | Bypass
+
+
+Outcome = Literal["hit", "miss", "bypass", "stale"]
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """What happened to one request; becomes response headers, metrics and the ledger.
+
+    ``stages`` are (name, seconds) in the order they ran. ``age`` is seconds, None unless an entry answered.
+    """
+
+    endpoint: str
+    model: str
+    scene: str
+    outcome: Outcome
+    reason: str
+    tier: TierName | None = None
+    entry_id: str | None = None
+    age: float | None = None
+    saved_tokens: int = 0
+    prompt_tokens_cached: int | None = None
+    upstream: str | None = None
+    stages: tuple[tuple[str, float], ...] = ()

@@ -1,0 +1,64 @@
+"""The ``stratacache`` command: global options, and one module of ``stratacache.commands`` per command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from stratacache import __version__
+from stratacache.commands import config, demo, engine, explain, serve, stats
+from stratacache.errors import SettingsError, StrataError
+
+COMMANDS = (serve, demo, engine, stats, explain, config)
+
+EXIT_OK, EXIT_FOUND, EXIT_USAGE = 0, 1, 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="stratacache",
+        description="A caching gateway for LLM services.",
+        epilog="Exit codes: 0 all is well, 1 something was found or failed, 2 wrong usage or configuration.",
+    )
+    parser.add_argument("--version", action="version", version=f"stratacache {__version__}")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="configuration (default: ./stratacache.yaml if there is one, else built-in embedded defaults)",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        name = module.__name__.rpartition(".")[2]
+        first_line, _, _ = (module.__doc__ or "").partition("\n")
+        command = commands.add_parser(
+            name,
+            help=first_line,
+            description=first_line,
+            epilog=module.EXAMPLE,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except SettingsError as error:
+        print(f"stratacache: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except StrataError as error:
+        print(f"stratacache: {error}", file=sys.stderr)
+        return EXIT_FOUND
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Talks to a running gateway for the commands that ask it something."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stratacache.errors import StrataError
+from stratacache.settings import load
+from stratacache.types import JSON
+
+TIMEOUT = 10.0  # seconds
+
+
+def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--url``, ``--api-key-env`` and ``--json``."""
+    parser.add_argument("--url", help="the gateway's address (default: from the configuration)")
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        default="STRATACACHE_API_KEY",
+        help="environment variable that holds a key with admin rights (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def ask_gateway(args: argparse.Namespace, method: str, path: str, body: bytes | None = None) -> JSON:
+    """The decoded JSON answer.
+
+    Raises:
+        StrataError: nobody answers there, or the gateway refused; says why.
+    """
+    url = args.url or _configured_url(args.config)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise StrataError(f"--url {url!r} is not an http(s) address")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
+    key = os.environ.get(args.api_key_env)
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+    try:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise StrataError(
+            f"no gateway answers at {url} ({error}); start one with 'stratacache serve'"
+        ) from None
+    finally:
+        connection.close()
+    return _checked(url, response.status, answer)
+
+
+def _checked(url: str, status: int, answer: bytes) -> JSON:
+    try:
+        value = msgspec.json.decode(answer)
+    except msgspec.DecodeError:
+        raise StrataError(
+            f"{url} answered {status} with something that is not JSON; is it a gateway?"
+        ) from None
+    if status != 200:
+        error = value.get("error", {}) if isinstance(value, dict) else {}
+        raise StrataError(f"the gateway refused ({status}): {error.get('message', 'no reason given')}")
+    return value
+
+
+def _configured_url(config: str | None) -> str:
+    server = load(config, os.environ).server
+    host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host  # noqa: S104 - compares, does not bind
+    return f"http://{'[' + host + ']' if ':' in host else host}:{server.port}"

@@ -1,0 +1,51 @@
+"""Show what a running gateway would do with a chat request, and why; calls no model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from stratacache.commands.client import add_gateway_arguments, ask_gateway
+from stratacache.errors import StrataError
+from stratacache.types import JSON
+
+EXAMPLE = """example:
+  echo '{"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hi!"}]}' | stratacache explain -
+  stratacache explain request.json --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the request body as JSON, '-' for standard input")
+    add_gateway_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        body = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
+    except OSError as error:
+        raise StrataError(f"cannot read {args.file}: {error.strerror}") from None
+    told = ask_gateway(args, "POST", "/admin/explain", body)
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+    else:
+        print(_in_words(told))
+    return 0
+
+
+def _in_words(told: JSON) -> str:
+    exact = told["tiers"]["exact"]
+    age = f", {exact['age']:.0f} s old" if "age" in exact else ""
+    lines = [
+        f"model      {told['model']} -> {told['resolved_model']} at {told['upstream']}",
+        f"tenant     {told['tenant']}, scene {told['scene']}",
+        f"entry      {told['entry']}",
+        f"exact      {exact['outcome']} ({exact['reason']}{age})",
+        f"upstream   {'would be called' if told['would_call_upstream'] else 'would not be called'}",
+        f"store      {'yes' if told['would_store'] else 'no'}, for {told['ttl_seconds']:g} s",
+        "key        what must be equal for a hit:",
+        msgspec.json.format(msgspec.json.encode(told["key"])).decode(),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,79 @@
+"""Start the gateway and keep it running until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from stratacache.errors import StrataError
+from stratacache.settings import Settings, load
+
+EXAMPLE = """example:
+  stratacache serve                              built-in embedded model on http://127.0.0.1:8900/v1
+  stratacache --config prod.yaml serve
+  STRATACACHE__SERVER__PORT=9000 stratacache serve"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="announce the address as one JSON line on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = load(args.config, os.environ)
+    listener = listen(settings)
+    host, port = listener.getsockname()[:2]
+    url = f"http://{'[' + host + ']' if ':' in host else host}:{port}/v1"
+    if args.json:
+        print(msgspec.json.encode({"url": url, "pid": os.getpid()}).decode(), flush=True)
+    else:
+        print(
+            f"stratacache: listening on {url} (OpenAI base URL); stop with Ctrl-C",
+            file=sys.stderr,
+            flush=True,
+        )
+    serve(settings, os.environ, listener)
+    return 0
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A bound socket.
+
+    Raises:
+        StrataError: the address is in use or is not this machine's; says which setting to change.
+    """
+    server = settings.server
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((server.host, server.port))
+    except OSError as error:
+        listener.close()
+        raise StrataError(
+            f"cannot listen on {server.host}:{server.port} ({error.strerror}); "
+            "change server.host or server.port, or stop what holds the port"
+        ) from None
+    return listener
+
+
+def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socket) -> None:
+    """Run the gateway on ``listener`` until it is told to stop; returns after a clean drain."""
+    import uvicorn
+
+    from stratacache.wiring import System
+
+    system = System(settings, environ)
+    config = uvicorn.Config(
+        system.app,
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        log_level="warning",
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
+    )
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,144 @@
+"""Health, metrics and the administrator's endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from stratacache import __version__
+from stratacache.errors import StoreError
+from stratacache.gateway.auth import Authenticator
+from stratacache.gateway.http import (
+    JSON_TYPE,
+    ASGIScope,
+    Receive,
+    Send,
+    read_body,
+    send_body,
+)
+from stratacache.gateway.models import ModelList
+from stratacache.gateway.prepare import Preparer, join_headers
+from stratacache.observe.metrics import Metrics
+from stratacache.pipeline.serve import Pipeline
+from stratacache.ports import Store, Upstream
+from stratacache.types import JSON
+
+log = logging.getLogger(__name__)
+
+EngineStats = Callable[[], Awaitable[Mapping[str, JSON] | None]]
+
+
+class Operations:
+    """What operators and probes ask.
+
+    Args:
+        engines: by upstream name, the figures of each embedded engine (None while it is down).
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        preparer: Preparer,
+        pipeline: Pipeline,
+        models: ModelList,
+        metrics: Metrics,
+        store: Store,
+        upstreams: Mapping[str, Upstream],
+        engines: Mapping[str, EngineStats],
+        *,
+        max_body: int,
+    ) -> None:
+        self._authenticator = authenticator
+        self._preparer = preparer
+        self._pipeline = pipeline
+        self._models = models
+        self._metrics = metrics
+        self._store = store
+        self._upstreams = upstreams
+        self._engines = engines
+        self._max_body = max_body
+
+    async def healthz(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """200 while the process answers."""
+        await _send_json(send, {"status": "ok", "version": __version__})
+
+    async def readyz(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """200 when some upstream can answer; 503 until then."""
+        ready = await self._ready()
+        status = 200 if any(ready.values()) else 503
+        await _send_json(send, {"ready": status == 200, "upstreams": ready}, status)
+
+    async def models(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """``GET /v1/models`` and ``/v1/models/NAME``."""
+        headers = join_headers(scope["headers"])
+        self._authenticator.identify(headers, "chat")
+        name = scope["path"].removeprefix("/v1/models").strip("/")
+        if name:
+            await _send_json(send, self._models.one(name))
+        else:
+            await _send_json(send, await self._models.all(headers))
+
+    async def metrics(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """The Prometheus text format."""
+        self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        store = await self._store_stats()
+        engines = await self._engine_stats()
+        blocks: dict[str, float] = {}
+        for figures in engines.values():
+            for state, count in (figures or {}).get("blocks", {}).items():
+                if state in ("free", "cached", "active"):
+                    blocks[state] = blocks.get(state, 0) + count
+        gauges: dict[str, dict[str, float]] = {
+            "stratacache_upstream_ready": {n: float(r) for n, r in (await self._ready()).items()},
+            "stratacache_kv_blocks": blocks,
+        }
+        if store is not None:
+            gauges["stratacache_store_entries"] = {"": store["entries"]}
+            gauges["stratacache_store_bytes"] = {"": store["bytes"]}
+        body = self._metrics.expose(gauges)
+        await send_body(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")], body)
+
+    async def stats(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """``GET /admin/stats``: totals since start as JSON."""
+        self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        await _send_json(
+            send,
+            {
+                "version": __version__,
+                **self._metrics.summary(),
+                "store": await self._store_stats(),
+                "engines": await self._engine_stats(),
+                "upstreams_ready": await self._ready(),
+            },
+        )
+
+    async def explain(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """``POST /admin/explain``: what would be done with a chat request body, with nothing called."""
+        headers = join_headers(scope["headers"])
+        caller = self._authenticator.identify(headers, "admin")
+        body = await read_body(receive, self._max_body)
+        prepared = self._preparer.build(headers, body, caller)
+        await _send_json(send, await self._pipeline.explain(prepared.request, prepared.key))
+
+    async def _ready(self) -> dict[str, bool]:
+        ready = await asyncio.gather(*(upstream.ready() for upstream in self._upstreams.values()))
+        return dict(zip(self._upstreams, ready, strict=True))
+
+    async def _store_stats(self) -> dict[str, int] | None:
+        try:
+            stats = await self._store.stats()
+        except StoreError as error:
+            log.warning("the store gives no figures: %s", error)
+            return None
+        return msgspec.structs.asdict(stats)
+
+    async def _engine_stats(self) -> dict[str, Mapping[str, JSON] | None]:
+        figures = await asyncio.gather(*(ask() for ask in self._engines.values()))
+        return dict(zip(self._engines, figures, strict=True))
+
+
+async def _send_json(send: Send, value: JSON, status: int = 200) -> None:
+    await send_body(send, status, [JSON_TYPE], msgspec.json.encode(value))

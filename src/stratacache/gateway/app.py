@@ -1,0 +1,103 @@
+"""The ASGI application: routes, health, errors, start and stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from stratacache.errors import RequestError, StrataError
+from stratacache.gateway.http import ASGIScope, ClientLeft, Receive, Send, send_error
+
+log = logging.getLogger(__name__)
+
+Endpoint = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
+
+
+class App:
+    """A bare ASGI application.
+
+    Args:
+        routes: path to method to endpoint; a path that ends in ``/*`` serves all below it.
+        start: called at server start; the server answers once it returns.
+        stop: called after the last request has ended.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Mapping[str, Endpoint]],
+        *,
+        start: Callable[[], Awaitable[None]],
+        stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._exact = {path: methods for path, methods in routes.items() if not path.endswith("/*")}
+        self._below = [(path[:-1], methods) for path, methods in routes.items() if path.endswith("/*")]
+        self._start = start
+        self._stop = stop
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _http(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def tracked_send(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._endpoint(scope)(scope, receive, tracked_send)
+        except ClientLeft:
+            return
+        except StrataError as error:
+            failure = error
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            failure = RequestError("internal error", status=500, code="internal_error")
+        else:
+            return
+        if started:
+            log.error("%s %s broke off: %s", scope["method"], scope["path"], failure)
+        else:
+            await send_error(send, failure)
+
+    def _endpoint(self, scope: ASGIScope) -> Endpoint:
+        path, method = scope["path"], scope["method"]
+        methods = self._exact.get(path)
+        if methods is None:
+            methods = next((m for prefix, m in self._below if path.startswith(prefix)), None)
+        if methods is None:
+            raise RequestError(f"there is nothing at {path[:200]}", status=404, code="not_found")
+        endpoint = methods.get(method) or methods.get("*")
+        if endpoint is None:
+            allowed = ", ".join(sorted(methods))
+            raise RequestError(
+                f"{path} takes {allowed}, not {method}",
+                status=405,
+                code="method_not_allowed",
+                headers=(("allow", allowed),),
+            )
+        return endpoint
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self._start()
+                except Exception as error:
+                    log.exception("start failed")
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self._stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return

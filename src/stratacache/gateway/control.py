@@ -1,0 +1,161 @@
+"""Reads what a caller asks of the cache: Cache-Control, the ``x-strata-*`` headers, LiteLLM's body field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from stratacache.errors import RequestError
+from stratacache.types import JSON, CacheControl
+
+TIERS = frozenset({"exact", "semantic"})
+MAX_TAGS = 16
+_WORD = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
+_LITELLM_FIELDS = ("no-cache", "no-store", "ttl", "s-maxage", "namespace")
+
+
+class Directives(msgspec.Struct, frozen=True):
+    """``control`` for the pipeline, and the parts of the scope and route that a caller may name."""
+
+    control: CacheControl
+    namespace: str = ""
+    profile: str = ""
+    conversation: str = ""
+
+
+def read_directives(
+    headers: Mapping[str, str], litellm: Mapping[str, JSON] | None, scenes: Collection[str]
+) -> Directives:
+    """Combine all of them; where two speak of one thing, the stricter holds.
+
+    Args:
+        headers: lower-case names.
+        litellm: the body's ``cache`` object, if any.
+        scenes: the configured names.
+
+    Raises:
+        RequestError: 400 naming the header or field whose value is not understood. Unknown Cache-Control
+            directives are ignored, as RFC 9111 section 5.2.3 asks.
+    """
+    alias = _read_litellm(litellm or {})
+    cache = _cache_control(headers.get("cache-control", ""))
+    _probability(headers, "x-strata-min-confidence")  # an exact hit has confidence 1: any value is met
+    control = CacheControl(
+        no_store="no-store" in cache or alias.no_store,
+        no_cache="no-cache" in cache or alias.no_cache,
+        only_if_cached="only-if-cached" in cache,
+        max_age=_least(_seconds(cache.get("max-age"), "cache-control: max-age"), alias.max_age),
+        ttl=_least(_seconds(headers.get("x-strata-ttl"), "x-strata-ttl"), alias.ttl),
+        tiers=_tiers(headers.get("x-strata-tiers")),
+        scene=_scene(headers.get("x-strata-scene"), scenes),
+        tags=_tags(headers.get("x-strata-tags")),
+    )
+    return Directives(
+        control=control,
+        namespace=_word(headers, "x-strata-namespace") or alias.namespace,
+        profile=_word(headers, "x-strata-profile"),
+        conversation=_word(headers, "x-strata-conversation"),
+    )
+
+
+class _LiteLLM(msgspec.Struct, frozen=True):
+    no_cache: bool = False
+    no_store: bool = False
+    ttl: float | None = None
+    max_age: float | None = None
+    namespace: str = ""
+
+
+def _read_litellm(cache: Mapping[str, JSON]) -> _LiteLLM:
+    for name in cache:
+        if name not in _LITELLM_FIELDS:
+            known = ", ".join(_LITELLM_FIELDS)
+            raise _refuse(f"cache.{name}", f"is not known; known are {known}")
+    namespace = cache.get("namespace") or ""
+    if not isinstance(namespace, str) or (namespace and not _WORD.fullmatch(namespace)):
+        raise _refuse("cache.namespace", "must be 1 to 64 letters, digits, '_', '.', ':', '/' or '-'")
+    return _LiteLLM(
+        no_cache=_flag(cache, "no-cache"),
+        no_store=_flag(cache, "no-store"),
+        ttl=_seconds(cache.get("ttl"), "cache.ttl"),
+        max_age=_seconds(cache.get("s-maxage"), "cache.s-maxage"),
+        namespace=namespace,
+    )
+
+
+def _flag(cache: Mapping[str, JSON], name: str) -> bool:
+    value = cache.get(name)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise _refuse(f"cache.{name}", "must be true or false")
+
+
+def _cache_control(text: str) -> dict[str, str]:
+    directives = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        directives[name.strip().lower()] = value.strip().strip('"')
+    return directives
+
+
+def _seconds(value: JSON, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 12:
+        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12:
+        return float(value)
+    raise _refuse(where, "must be a number of seconds, 0 or more")
+
+
+def _probability(headers: Mapping[str, str], name: str) -> float | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    if re.fullmatch(r"0(\.\d{1,9})?|1(\.0{1,9})?|\.\d{1,9}", text.strip(), re.ASCII):
+        return float(text)
+    raise _refuse(name, "must be a number from 0 to 1")
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def _tiers(text: str | None) -> frozenset[str] | None:
+    if text is None:
+        return None
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    unknown = sorted(names - TIERS - {"none"})
+    if unknown:
+        raise _refuse("x-strata-tiers", f"names {unknown[0]!r}; known are exact, semantic, none")
+    return names - {"none"}
+
+
+def _scene(text: str | None, scenes: Collection[str]) -> str:
+    if text is None:
+        return "default"
+    if text not in scenes:
+        raise _refuse(
+            "x-strata-scene", f"names no configured scene; configured are {', '.join(sorted(scenes))}"
+        )
+    return text
+
+
+def _tags(text: str | None) -> tuple[str, ...]:
+    tags = tuple(sorted({tag.strip() for tag in (text or "").split(",") if tag.strip()}))
+    if len(tags) > MAX_TAGS or not all(_WORD.fullmatch(tag) for tag in tags):
+        raise _refuse("x-strata-tags", f"must be at most {MAX_TAGS} words of letters, digits, '_.:/-'")
+    return tags
+
+
+def _word(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(name, "")
+    if value and not _WORD.fullmatch(value):
+        raise _refuse(name, "must be 1 to 64 letters, digits, '_', '.', ':', '/' or '-'")
+    return value
+
+
+def _refuse(where: str, what: str) -> RequestError:
+    return RequestError(f"{where} {what}", param=where, code="invalid_cache_control")

@@ -1,0 +1,130 @@
+"""The little of ASGI that the gateway needs: reading bodies within bounds, sending, noticing a client that left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from stratacache.dialects import openai_chat
+from stratacache.errors import RequestError, StrataError
+
+ASGIScope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+RawHeaders = list[tuple[bytes, bytes]]
+
+JSON_TYPE = (b"content-type", b"application/json")
+SSE_HEADERS: RawHeaders = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+BODY_TIMEOUT = 60.0  # seconds for a request body to arrive
+DISCARD_FACTOR = 4  # an over-long body is read on and thrown away up to this many limits, so that the client
+#                     is listening when the refusal comes, instead of seeing its connection reset
+
+
+class ClientLeft(Exception):
+    """The client hung up before its request was complete."""
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole request body.
+
+    Raises:
+        RequestError: 413 beyond ``limit`` bytes, 408 when it does not arrive in time.
+        ClientLeft: the client hung up.
+    """
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    body: bytes = message.get("body", b"")
+    if message.get("more_body", False):
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                return await _read_rest(receive, body, limit)
+        except TimeoutError:
+            raise RequestError(
+                f"the request body did not arrive within {BODY_TIMEOUT:.0f} s",
+                status=408,
+                code="body_timeout",
+            ) from None
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
+    parts = [first]
+    size = len(first)
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        part = message.get("body", b"")
+        size += len(part)
+        more = message.get("more_body", False)
+        if size <= limit:
+            parts.append(part)
+        elif size > DISCARD_FACTOR * limit:
+            break
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(
+        f"the request body is larger than {limit} bytes; send less, or raise server.max_body",
+        status=413,
+        code="body_too_large",
+    )
+
+
+async def send_body(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+    """A complete response."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, (b"content-length", b"%d" % len(body))],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: StrataError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    """An error in the client's dialect, with the status that it carries."""
+    status = getattr(error, "status", 500)
+    extra = [(n.encode(), v.encode("latin-1", "replace")) for n, v in getattr(error, "headers", ())]
+    await send_body(send, status, [JSON_TYPE, *headers, *extra], openai_chat.error_body(error))
+
+
+@asynccontextmanager
+async def hang_up_cancels(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block when the client hangs up, and swallow that cancellation. The body must have been read."""
+    task = asyncio.current_task()
+    assert task is not None
+    left = False
+
+    def on_message(watcher: asyncio.Future[MutableMapping[str, Any]]) -> None:
+        nonlocal left
+        if not watcher.cancelled():
+            left = True
+            task.cancel()
+
+    watcher = asyncio.ensure_future(receive())
+    watcher.add_done_callback(on_message)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not left:
+            raise
+        task.uncancel()
+    finally:
+        watcher.remove_done_callback(on_message)
+        watcher.cancel()

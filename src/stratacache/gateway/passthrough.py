@@ -1,0 +1,87 @@
+"""Unknown paths under ``/v1``: relayed to the upstream that serves the named model, unchanged and uncached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stratacache.errors import RequestError, UpstreamError
+from stratacache.gateway.auth import Authenticator
+from stratacache.gateway.http import (
+    ASGIScope,
+    RawHeaders,
+    Receive,
+    Send,
+    hang_up_cancels,
+    read_body,
+)
+from stratacache.gateway.prepare import Preparer, join_headers
+from stratacache.ports import Upstream, UpstreamResponse
+from stratacache.upstream.router import Router
+
+BYPASS_HEADERS: RawHeaders = [
+    (b"x-strata-cache", b"bypass"),
+    (b"x-strata-tier", b"none"),
+    (b"x-strata-reason", b"passthrough"),
+]
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+class Passthrough:
+    """Relays requests. Which upstream: the one for the body's ``model``, else the first configured."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        preparer: Preparer,
+        router: Router,
+        upstreams: Mapping[str, Upstream],
+        *,
+        max_body: int,
+    ) -> None:
+        self._authenticator = authenticator
+        self._preparer = preparer
+        self._router = router
+        self._upstreams = upstreams
+        self._max_body = max_body
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        headers = join_headers(scope["headers"])
+        self._authenticator.identify(headers, "chat")
+        body = await read_body(receive, self._max_body)
+        name = self._upstream_for(body)
+        credential = self._preparer.forwarded_credential(headers, name)
+        forwarded = {n: v for n, v in headers.items() if n not in ("authorization", "x-api-key")}
+        if credential:
+            forwarded["authorization"] = str(credential)
+        path = scope["raw_path"].decode("latin-1").removeprefix("/v1")
+        query = scope["query_string"].decode("latin-1")
+        async with hang_up_cancels(receive):
+            response = await self._upstreams[name].forward(scope["method"], path, query, body, forwarded)
+            try:
+                await _relay(send, response, [*BYPASS_HEADERS, (b"x-strata-upstream", name.encode())])
+            finally:
+                await response.close()
+
+    def _upstream_for(self, body: bytes) -> str:
+        try:
+            named = msgspec.json.decode(body, type=_Named)
+            return self._router.resolve(named.model).upstream
+        except (msgspec.DecodeError, RecursionError, RequestError):
+            return next(iter(self._upstreams))
+
+
+async def _relay(send: Send, response: UpstreamResponse, extra: RawHeaders) -> None:
+    passed = [(n.encode("latin-1"), v.encode("latin-1", "replace")) for n, v in response.headers.items()]
+    await send({"type": "http.response.start", "status": response.status, "headers": [*passed, *extra]})
+    try:
+        async for data in response.chunks():
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+    except UpstreamError:
+        # Without a last message the server closes the connection early: the client sees the same break.
+        return
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,158 @@
+"""From bytes to a frozen Request and its key, remembered for bodies that come again letter for letter."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from stratacache.dialects import openai_chat, wire
+from stratacache.gateway.auth import Authenticator, credential_digest
+from stratacache.gateway.control import Directives, read_directives
+from stratacache.gateway.http import RawHeaders
+from stratacache.policy.key import exact_key
+from stratacache.ports import Upstream
+from stratacache.types import Key, Request, Scope, Secret
+from stratacache.upstream.router import Router
+
+ENDPOINT = "chat.completions"
+
+ANSWER_HEADERS = ("openai-organization", "openai-project", "openai-beta")
+"""Client headers that are forwarded because they may change the answer; so they are in the key."""
+
+READ_HEADERS = frozenset(
+    name.encode()
+    for name in (
+        *ANSWER_HEADERS,
+        "host",
+        "origin",
+        "authorization",
+        "x-api-key",
+        "cache-control",
+        "x-strata-tiers",
+        "x-strata-scene",
+        "x-strata-tags",
+        "x-strata-ttl",
+        "x-strata-namespace",
+        "x-strata-profile",
+        "x-strata-conversation",
+        "x-strata-min-confidence",
+    )
+)
+"""Every request header that has a say in a request; all others neither reach an upstream nor change a key."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A request that passed every check, with its exact key."""
+
+    request: Request
+    key: Key
+
+
+class Preparer:
+    """Makes requests. Pure but for its memo: the same bytes, headers and settings give the same result.
+
+    The memo matters for speed: parsing, normalising and hashing cost more than the rest of a hit, and traffic
+    that hits the exact tier is mostly the same bytes again. Its key is all that a request is made of.
+    """
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        router: Router,
+        upstreams: Mapping[str, Upstream],
+        scenes: Collection[str],
+        *,
+        memo_entries: int = 2048,
+        memo_bytes: int = 1 << 20,
+    ) -> None:
+        self._authenticator = authenticator
+        self._router = router
+        self._upstreams = upstreams
+        self._scenes = scenes
+        self._memo: OrderedDict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], Prepared] = OrderedDict()
+        self._memo_entries = memo_entries
+        self._memo_bytes = memo_bytes
+        self._memo_used = 0
+
+    def prepare(self, raw_headers: RawHeaders, body: bytes) -> Prepared:
+        """Check and key one chat request.
+
+        Raises:
+            RequestError: whatever is wrong with it, from credentials to fields.
+        """
+        relevant = tuple([pair for pair in raw_headers if pair[0] in READ_HEADERS])
+        memo_key = (body, relevant)
+        known = self._memo.get(memo_key)
+        if known is not None:
+            self._memo.move_to_end(memo_key)
+            return known
+        headers = join_headers(relevant)
+        prepared = self.build(headers, body, self._authenticator.identify(headers, "chat"))
+        self._remember(memo_key, prepared)
+        return prepared
+
+    def check(self) -> None:
+        """Raise AssertionError when the memo's byte count is wrong or over its bounds."""
+        assert self._memo_used == sum(len(body) for body, _ in self._memo)
+        assert self._memo_used <= self._memo_bytes
+        assert len(self._memo) <= self._memo_entries
+
+    def build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
+        """As :meth:`prepare`, for a caller that is known already, and without the memo."""
+        parsed = openai_chat.parse(wire.decode_body(body))
+        directives = read_directives(headers, parsed.cache, self._scenes)
+        route = self._router.resolve(parsed.model)
+        credential = self.forwarded_credential(headers, route.upstream)
+        request = Request(
+            endpoint=ENDPOINT,
+            model=parsed.model,
+            resolved_model=route.model,
+            upstream=route.upstream,
+            body=parsed.body,
+            scope=_narrow(caller, directives, credential),
+            control=directives.control,
+            stream=parsed.stream,
+            include_usage=parsed.include_usage,
+            headers=tuple((name, headers[name]) for name in ANSWER_HEADERS if name in headers),
+            credential=credential,
+            conversation=directives.conversation,
+        )
+        return Prepared(request, exact_key(request))
+
+    def forwarded_credential(self, headers: Mapping[str, str], upstream: str) -> Secret:
+        """The client's Authorization when ``upstream`` is to see it: it has no key of its own, nor have we."""
+        if self._authenticator.open and self._upstreams[upstream].forwards_credentials:
+            return Secret(headers.get("authorization", ""))
+        return Secret()
+
+    def _remember(self, memo_key: tuple[bytes, tuple[tuple[bytes, bytes], ...]], prepared: Prepared) -> None:
+        size = len(memo_key[0])
+        if size > self._memo_bytes // 16:
+            return
+        self._memo[memo_key] = prepared
+        self._memo_used += size
+        while self._memo_used > self._memo_bytes or len(self._memo) > self._memo_entries:
+            (dropped, _), _ = self._memo.popitem(last=False)
+            self._memo_used -= len(dropped)
+
+
+def _narrow(scope: Scope, directives: Directives, credential: Secret) -> Scope:
+    """What the key's owner fixed stands; a caller may only name what was left open."""
+    return Scope(
+        tenant=scope.tenant,
+        namespace=scope.namespace or directives.namespace,
+        profile=scope.profile or directives.profile,
+        credential=credential_digest(credential),
+        rights=scope.rights,
+    )
+
+
+def join_headers(pairs: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Header names to values; repeated ones are joined with commas (RFC 9110 section 5.3)."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in pairs:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers

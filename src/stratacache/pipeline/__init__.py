@@ -1,0 +1,1 @@
+"""The way of a request: plan, look up, fly once, relay, write back."""

@@ -1,0 +1,173 @@
+"""The upstream call of a flight: send, relay chunks, assemble the answer, and write it back when it may be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from stratacache.dialects import openai_chat, sse
+from stratacache.errors import UpstreamError
+from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing
+from stratacache.pipeline.plan import CachePolicy, Plan, storable
+from stratacache.pipeline.writeback import WriteBack
+from stratacache.policy.ttl import jittered_ttl
+from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
+from stratacache.types import JSON, Entry, Key, Request
+
+log = logging.getLogger(__name__)
+
+
+class Caller:
+    """Runs flights.
+
+    Args:
+        upstreams: by name, as ``Request.upstream`` names them.
+        flights: where a flight stops to be joinable once its answer is stored or must not be shared.
+        draw: uniform draws from [0, 1) for the TTL's jitter.
+    """
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        flights: FlightTable,
+        writeback: WriteBack,
+        policy: CachePolicy,
+        recorder: Recorder,
+        clock: Clock,
+        draw: Callable[[], float],
+    ) -> None:
+        self._upstreams = upstreams
+        self._flights = flights
+        self._writeback = writeback
+        self._policy = policy
+        self._recorder = recorder
+        self._clock = clock
+        self._draw = draw
+        self._refuse_stream_options: set[str] = set()
+
+    async def fly(self, request: Request, plan: Plan, flight: Flight) -> None:
+        """Make the call for ``flight`` and land it, or fail it; never raises but when cancelled."""
+        started = self._clock.monotonic()
+        try:
+            response = await self._send(request, plan)
+            try:
+                landing = await self._receive(plan, flight, response, started)
+            finally:
+                await response.close()
+        except UpstreamError as failure:
+            self._fail(flight, failure)
+            return
+        except Exception:
+            log.exception("an upstream call failed in a way that no upstream announces")
+            self._fail(flight, UpstreamError("the gateway failed while it called the upstream"))
+            return
+        self._recorder.called(request.upstream, self._clock.monotonic() - started, landing.usage)
+        self._admit(request, plan, flight, landing)
+        flight.land(landing)
+
+    def _fail(self, flight: Flight, failure: UpstreamError) -> None:
+        self._flights.close_boarding(flight)
+        flight.fail(failure)
+
+    async def _send(self, request: Request, plan: Plan) -> UpstreamResponse:
+        """Send; usage is asked of a stream that may be stored, unless this upstream refuses the option."""
+        upstream = self._upstreams[request.upstream]
+        headers = dict(request.headers)
+        ask_usage = (
+            request.stream
+            and plan.store
+            and not request.include_usage
+            and request.upstream not in self._refuse_stream_options
+        )
+        body = openai_chat.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
+        response = await upstream.send(request, body, headers)
+        if ask_usage and response.status in (400, 422):
+            # Not every server takes stream_options; an error that the client's own request would not have
+            # met must not reach it, so the request goes again as the client wrote it.
+            plain = openai_chat.upstream_body(request.body, request.resolved_model, ask_usage=False)
+            await response.close()
+            response = await upstream.send(request, plain, headers)
+            if response.status == 200:
+                self._refuse_stream_options.add(request.upstream)
+        return response
+
+    async def _receive(
+        self, plan: Plan, flight: Flight, response: UpstreamResponse, started: float
+    ) -> Landing:
+        kind = response.headers.get("content-type", "")
+        head = Head(
+            status=response.status,
+            headers=tuple(response.headers.items()),
+            streaming=response.status == 200 and kind.startswith("text/event-stream"),
+            seconds=self._clock.monotonic() - started,
+        )
+        flight.depart(head)
+        if head.streaming:
+            return await _receive_stream(flight, response, strip_usage=plan.store)
+        body = await response.read()
+        answer = decode(body) if response.status == 200 else None
+        return Landing(body, answer, openai_chat.usage_of(answer), done=True)
+
+    def _admit(self, request: Request, plan: Plan, flight: Flight, landing: Landing) -> None:
+        """Queue the answer for the store, or close the flight to newcomers when it must not be kept."""
+        if not plan.store:
+            self._flights.close_boarding(flight)
+            return
+        key = flight.key
+        reason = self._reason_to_withhold(flight, key, landing)
+        if reason is not None:
+            self._flights.close_boarding(flight)
+            self._recorder.withheld(reason)
+            return
+        now = self._clock.now()
+        entry = Entry(
+            form=key.form,
+            body=landing.body,
+            created_at=now,
+            expires_at=now + jittered_ttl(plan.ttl, plan.jitter, self._draw()),
+            tenant=request.scope.tenant,
+            model=request.resolved_model,
+            tags=request.control.tags,
+            prompt_tokens=landing.usage.prompt or 0,
+            completion_tokens=landing.usage.completion or 0,
+        )
+        # Newcomers may join until the entry can be read, so that none of them calls the upstream again.
+        self._writeback.submit(key.digest, entry, partial(self._flights.close_boarding, flight))
+
+    def _reason_to_withhold(self, flight: Flight, key: Key, landing: Landing) -> str | None:
+        if flight.head is None or flight.head.status != 200:
+            return "upstream_error"
+        if not landing.done:
+            return "cut"
+        return storable(landing.answer, len(key.form) + len(landing.body), self._policy)
+
+
+async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_usage: bool) -> Landing:
+    parser = sse.SSEParser()
+    assembler = openai_chat.Assembler()
+    async for data in response.chunks():
+        batch = []
+        for event in parser.feed(data):
+            if event.data == sse.DONE:
+                assembler.done = True
+                continue
+            chunk = decode(event.data)
+            assembler.add(chunk)
+            bare = openai_chat.without_usage(chunk, event.data) if strip_usage else event.data
+            batch.append(Chunk(event.data, bare))
+        if batch:
+            flight.relay(batch)
+    answer = assembler.result()
+    body = b"" if answer is None else msgspec.json.encode(answer)
+    return Landing(body, answer, openai_chat.usage_of(answer), assembler.done)
+
+
+def decode(body: bytes) -> JSON:
+    """The JSON value, or None when ``body`` is none: an odd answer is passed on, and never stored."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,193 @@
+"""One upstream call and everybody who waits for it: single-flight, with live chunks for every listener.
+
+A flight belongs to no client. It runs in a task of its own, so a client that leaves takes nobody with it; the
+call is aborted when the last listener has left. Listeners read from one growing list of chunks at their own
+pace: a slow client delays neither the upstream nor the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from stratacache.errors import UpstreamError
+from stratacache.types import JSON, Key, Usage
+
+
+class Head(msgspec.Struct, frozen=True):
+    """How the upstream began: ``streaming`` says that chunks follow rather than one body."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    streaming: bool
+    seconds: float
+
+
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """One event's payload; ``bare`` is what a client sees that did not ask for usage (None: nothing)."""
+
+    payload: bytes
+    bare: bytes | None
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """How a flight ended well. ``body`` is the whole answer or error body as sent to a client that does not
+    stream, ``answer`` its decoded form (None when it is no answer). ``done``: a stream ended with its end mark."""
+
+    body: bytes
+    answer: JSON
+    usage: Usage
+    done: bool
+
+
+class Flight:
+    """The shared state of one upstream call. Everything here runs on one event loop, without locks.
+
+    ``key`` is what the answer may be stored under, ``stream`` whether the leader asked for a stream.
+    """
+
+    def __init__(self, key: Key, stream: bool) -> None:
+        self.key = key
+        self.stream = stream
+        self.head: Head | None = None
+        self.chunks: list[Chunk] = []
+        self.landing: Landing | None = None
+        self.failure: UpstreamError | None = None
+        self.listeners = 0
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.landing is not None or self.failure is not None
+
+    def launch(self, run: Callable[[Flight], Awaitable[None]]) -> None:
+        """Start ``run``, which reports through :meth:`depart`, :meth:`relay`, :meth:`land` and :meth:`fail`."""
+
+        async def fly() -> None:
+            try:
+                await run(self)
+            finally:
+                if not self.over:
+                    self.fail(UpstreamError("the call was aborted", code="upstream_cut"))
+
+        self._task = asyncio.create_task(fly(), name="flight")
+
+    def depart(self, head: Head) -> None:
+        """The upstream's status and headers are known."""
+        self.head = head
+        self._notify()
+
+    def relay(self, chunks: list[Chunk]) -> None:
+        """More of the stream arrived."""
+        self.chunks += chunks
+        self._notify()
+
+    def land(self, landing: Landing) -> None:
+        """The answer is complete."""
+        self.landing = landing
+        self._notify()
+
+    def fail(self, failure: UpstreamError) -> None:
+        """The upstream gave no usable answer, or broke off."""
+        self.failure = failure
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def abandon_if_unheard(self) -> bool:
+        """Abort the call when nobody listens any more; True when it was aborted."""
+        if self.listeners or self.over or self._task is None:
+            return False
+        self._task.cancel()
+        return True
+
+    async def wait_head(self) -> Head:
+        """The head; raises the failure when the upstream was never reached."""
+        while self.head is None:
+            if self.failure is not None:
+                raise self.failure
+            await self._changed.wait()
+        return self.head
+
+    async def wait_landing(self) -> Landing:
+        """The whole answer; raises the failure when it broke off."""
+        while self.landing is None:
+            if self.failure is not None:
+                raise self.failure
+            await self._changed.wait()
+        return self.landing
+
+    async def listen(self) -> AsyncIterator[list[Chunk]]:
+        """Every chunk from the first on, in batches as they arrive; raises the failure at the break."""
+        heard = 0
+        while True:
+            if heard < len(self.chunks):
+                batch = self.chunks[heard:]
+                heard += len(batch)
+                yield batch
+            elif self.landing is not None:
+                return
+            elif self.failure is not None:
+                raise self.failure
+            else:
+                await self._changed.wait()
+
+
+class Seat:
+    """One listener's hold on a flight, taken when made and given up by :meth:`leave`."""
+
+    __slots__ = ("_table", "flight", "led")
+
+    def __init__(self, table: FlightTable, flight: Flight, *, led: bool) -> None:
+        self.flight = flight
+        self.led = led
+        self._table: FlightTable | None = table
+        flight.listeners += 1
+
+    def leave(self) -> None:
+        """Stop listening; aborts the call when nobody else does. Idempotent."""
+        if self._table is None:
+            return
+        self.flight.listeners -= 1
+        if self.flight.abandon_if_unheard():
+            self._table.close_boarding(self.flight)
+        self._table = None
+
+
+class FlightTable:
+    """The flights that identical requests may join, by key digest; per key, never a global lock."""
+
+    def __init__(self) -> None:
+        self._joinable: dict[bytes, Flight] = {}
+
+    def board(self, key: Key, stream: bool, run: Callable[[Flight], Awaitable[None]], *, share: bool) -> Seat:
+        """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins."""
+        if share:
+            flight = self._joinable.get(key.digest)
+            if flight is not None and flight.key.form == key.form:
+                return Seat(self, flight, led=False)
+        flight = Flight(key, stream)
+        if share:
+            # A digest collision replaces the older flight in the table; its listeners keep it.
+            self._joinable[key.digest] = flight
+        flight.launch(run)
+        return Seat(self, flight, led=True)
+
+    def close_boarding(self, flight: Flight) -> None:
+        """Nobody may join ``flight`` any more. Idempotent."""
+        if self._joinable.get(flight.key.digest) is flight:
+            del self._joinable[flight.key.digest]
+
+    def __len__(self) -> int:
+        return len(self._joinable)
+
+    def check(self) -> None:
+        """Raise AssertionError when a flight that can be joined has failed or is filed under another key."""
+        for digest, flight in self._joinable.items():
+            assert flight.key.digest == digest
+            assert flight.failure is None

@@ -1,0 +1,16 @@
+"""How long an entry lives: the scene's TTL, shortened by the caller, spread so that entries do not expire together."""
+
+from __future__ import annotations
+
+
+def effective_ttl(scene_ttl: float, asked_ttl: float | None) -> float:
+    """Seconds to keep an answer: callers may shorten the scene's TTL, never lengthen it."""
+    return scene_ttl if asked_ttl is None else min(scene_ttl, asked_ttl)
+
+
+def jittered_ttl(ttl: float, jitter: float, u: float) -> float:
+    """Spread ``ttl`` seconds evenly over ``ttl * (1 ± jitter)``; ``u`` is a uniform draw from [0, 1).
+
+    With the default jitter of 1/6 a TTL of 30 min becomes 25 to 35 min (requirement B5).
+    """
+    return ttl * (1 + jitter * (2 * u - 1))

@@ -1,0 +1,1 @@
+"""The cache tiers: exact answers; later semantic (answers), prompt and kv (cheapen)."""
