@@ -12,7 +12,7 @@ import msgspec
 from stratacache.settings import units
 from stratacache.settings.mask import is_secret
 from stratacache.settings.rules import check_section
-from stratacache.settings.source import EnvText, Path, Problem, YamlError, dotted, parse_variable
+from stratacache.settings.source import EnvText, Path, Problem, YamlError, parse_variable
 from stratacache.settings.tree import EmbeddedSettings, OpenAISettings, Section
 
 MISSING = object()  # what a value that was refused decodes to
@@ -46,7 +46,7 @@ class Decoder:
             return MISSING
         if not isinstance(value, dict):
             return self._refuse(
-                path, f"must be a mapping with the keys {_listed(_keys(kind))}; got {_shown(value)}"
+                path, f"must be a mapping with the keys {_listed(_keys(kind))}{_got(path, value)}"
             )
         before = len(self.problems)
         hints = get_type_hints(kind, include_extras=True)
@@ -96,8 +96,8 @@ class Decoder:
             )
         if not isinstance(kind, str) or kind not in _KINDS:
             where = (*path, "kind") if "kind" in value else path
-            said = f"got {_shown(kind)}" if "kind" in value else "it is missing"
-            return self._refuse(where, f"kind must be one of {kinds}; {said}")
+            said = _got(where, kind) if "kind" in value else "; it is missing"
+            return self._refuse(where, f"kind must be one of {kinds}{said}")
         return self.section(_KINDS[kind], value, path)
 
     def _list(self, item: Any, value: Any, path: Path) -> Any:
@@ -105,7 +105,7 @@ class Decoder:
         if value is MISSING:
             return MISSING
         if not isinstance(value, list):
-            return self._refuse(path, f"must be a list; got {_shown(value)}")
+            return self._refuse(path, f"must be a list{_got(path, value)}")
         made = [self.value(item, one, (*path, index)) for index, one in enumerate(value)]
         return MISSING if any(one is MISSING for one in made) else tuple(made)
 
@@ -114,7 +114,7 @@ class Decoder:
         if value is MISSING:
             return MISSING
         if not isinstance(value, dict):
-            return self._refuse(path, f"must be a mapping; got {_shown(value)}")
+            return self._refuse(path, f"must be a mapping{_got(path, value)}")
         made = {key: self.value(item, one, (*path, key)) for key, one in value.items()}
         return MISSING if any(one is MISSING for one in made.values()) else made
 
@@ -131,8 +131,9 @@ class Decoder:
             plain = _UNITS[meta["unit"]](value) if "unit" in meta else value
             return msgspec.convert(plain, hint, strict=True)
         except (ValueError, msgspec.ValidationError):
-            got = "" if _hidden(path, value) else f"; got {_shown(value)}"
-            return self._refuse(path, f"must be {meta.get('expect') or _expectation(hint)}{got}")
+            return self._refuse(
+                path, f"must be {meta.get('expect') or _expectation(hint)}{_got(path, value)}"
+            )
 
     def _parsed(self, value: Any, path: Path) -> Any:
         if not isinstance(value, EnvText):
@@ -194,9 +195,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _hidden(path: Path, value: object) -> bool:
-    """A refused value may be a secret in the wrong place: hide *key* names and URLs with user-info."""
-    return "key" in dotted(path[-1:]) or is_secret(dotted(path[-1:])) or "@" in str(value)
+def _got(path: Path, value: object) -> str:
+    """The refused value, unless it may be a secret in the wrong place: below a *key* name, or with an ``@``."""
+    hidden = any("key" in str(part) or is_secret(str(part)) for part in path) or "@" in str(value)
+    return "" if hidden else f"; got {_shown(value)}"
 
 
 def _shown(value: object) -> str:

@@ -69,8 +69,22 @@ def api_key(upstream: OpenAISettings, environ: Mapping[str, str]) -> str | None:
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the configuration file."""
-    schema = msgspec.json.schema(Settings)
+    # Through JSON and back: defaults become lists and mappings instead of tuples and structs.
+    plain = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(Settings)))
+    schema = _with_text_forms(plain)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Stratacache", **schema}
+
+
+def _with_text_forms(node: Any) -> Any:
+    """Let numbers with a text among their examples (30s, 64MiB) be text too; msgspec keeps ``type`` to itself."""
+    if isinstance(node, list):
+        return [_with_text_forms(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: _with_text_forms(item) for key, item in node.items()}
+    if any(isinstance(example, str) for example in node.get("examples", ())):
+        made["type"] = [node["type"], "string"]
+    return made
 
 
 def _find(path: str | os.PathLike[str] | None) -> FilePath | None:

@@ -154,9 +154,7 @@ def overlay(tree: dict[str, Any], environ: Mapping[str, str], origins: Origins) 
         path: Path = tuple(name[len(ENV_PREFIX) :].lower().split("__"))
         origins.variable(path, name)
         if "" in path:
-            problems.append(
-                Problem(path, "an empty part in the variable's name; write STRATACACHE__SERVER__PORT")
-            )
+            problems.append(Problem(path, "an empty name part; write it like STRATACACHE__SERVER__PORT"))
             continue
         problem = _set(tree, path, EnvText(environ[name]))
         if problem is not None:
@@ -176,9 +174,7 @@ def _set(tree: dict[str, Any], path: Path, text: EnvText) -> Problem | None:
         if below is None:
             below = {}
         if not isinstance(below, dict):
-            return Problem(
-                path, f"{dotted(path[:end])} is not a mapping here; set it as a whole, as JSON text"
-            )
+            return Problem(path, f"{dotted(path[:end])} is no mapping; set it as a whole, as JSON text")
         here[str(part)] = below
         here = below
     here[str(path[-1])] = text

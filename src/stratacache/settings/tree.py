@@ -25,14 +25,14 @@ def _meta(text: str, expect: str, **bounds: Any) -> Meta:
 
 def _duration(text: str, low: float, high: float = 366 * _DAY) -> Meta:
     # The bounds are checked after the text form became a number of seconds.
-    schema = {"type": ["number", "string"], "examples": ["30s", "10m", 2.5]}
+    schema = {"examples": ["30s", "10m", 2.5]}
     expect = f"{DURATION_FORM}, from {low:g} s to {high:g} s"
     extra = {"unit": "seconds", "expect": expect}
     return Meta(description=f"{text} (seconds)", ge=low, le=high, extra=extra, extra_json_schema=schema)
 
 
 def _size(text: str, low: int, high: int = 2**50) -> Meta:
-    schema = {"type": ["integer", "string"], "examples": ["64MiB", "1GB", 1048576]}
+    schema = {"examples": ["64MiB", "1GB", 1048576]}
     extra = {"unit": "bytes", "expect": f"{SIZE_FORM}, from {low} to {high} bytes"}
     return Meta(description=f"{text} (bytes)", ge=low, le=high, extra=extra, extra_json_schema=schema)
 

@@ -1,0 +1,236 @@
+"""Settings that are wrong: each is refused with its place, its key and what to do, all of them at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratacache.errors import SettingsError
+from stratacache.settings import load
+
+HASH = "sha256:" + "0" * 64
+OPENAI = "name: a, kind: openai, models: ['*']"
+
+
+def refusal(tmp_path: Path, text: str | bytes, **environ: str) -> str:
+    file = tmp_path / "c.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(SettingsError) as caught:
+        load(file, environ)
+    return str(caught.value).replace(str(file), "FILE")
+
+
+# (yaml, what every word of the refusal must contain)
+REFUSED = [
+    ("server:\n  prot: 1", ["FILE:2: server.prot:", "did you mean 'port'?", "drain_timeout, host"]),
+    ("sever: {}", ["FILE:1: sever:", "did you mean 'server'?"]),
+    ("zzzzzz: {}", ["unknown key; valid keys: aliases, auth"]),
+    ("server: 5", ["server: must be a mapping with the keys", "got 5"]),
+    ("server: {port: many}", ["server.port: must be a port from 0 to 65535; got 'many'"]),
+    ("server: {port: 70000}", ["server.port:", "got 70000"]),
+    ("server: {port: true}", ["server.port:", "got true"]),
+    ("server: {port: '80'}", ["server.port:", "got '80'"]),
+    ("server: {port: null}", ["server.port:", "got nothing"]),
+    ("server: {workers: 2}", ["server.workers: only 1 works in this version"]),
+    ("server: {workers: 0}", ["server.workers: must be"]),
+    ("server: {max_body: 10 pounds}", ["server.max_body: must be a size such as 64MiB"]),
+    ("server: {max_body: 0}", ["server.max_body:"]),
+    ("server: {max_body: .inf}", ["server.max_body:"]),
+    ("server: {drain_timeout: -1}", ["server.drain_timeout: must be a duration such as"]),
+    ("server: {drain_timeout: 3 weeks}", ["server.drain_timeout:"]),
+    ("server: {drain_timeout: .nan}", ["server.drain_timeout:"]),
+    ("server: {host: 'http://x'}", ["server.host: must be a host name or an IP address"]),
+    ('server: {host: "a\\nb"}', ["server.host: must not contain line breaks"]),
+    ("server: {host: 0.0.0.0}", ["server.host: '0.0.0.0' can be reached from other machines", "auth.keys"]),
+    ("auth: {}", ["auth: the key 'keys' is missing"]),
+    ("auth: {keys: []}", ["auth.keys: names no key"]),
+    ("auth: {keys: {a: b}}", ["auth.keys: must be a list"]),
+    (
+        f"auth: {{keys: [{{key_hash: '{HASH}'}}, {{key_hash: '{HASH}'}}]}}",
+        ["auth.keys[1].key_hash: the same"],
+    ),
+    (f"auth: {{keys: [{{key_hash: '{HASH}', rights: [root]}}]}}", ["rights[0]: must be one of chat, admin"]),
+    (f"auth: {{keys: [{{key_hash: '{HASH}', rights: []}}]}}", ["names no right"]),
+    (f"auth: {{keys: [{{key_hash: '{HASH}', tenant: 'a b'}}]}}", ["tenant: must be 1 to 64 letters"]),
+    ("upstreams: []", ["upstreams: names no upstream"]),
+    ("upstreams: [local]", ["upstreams[0]: must be a mapping with name, kind"]),
+    (
+        "upstreams: [{name: a, models: [m]}]",
+        ["upstreams[0]: kind must be one of embedded, openai; it is missing"],
+    ),
+    ("upstreams: [{name: a, kind: opena, models: [m]}]", ["upstreams[0].kind: kind must be one of"]),
+    ("upstreams: [{name: a, kind: anthropic}]", ["anthropic is not available in this version"]),
+    ("upstreams: [{kind: embedded, models: [m]}]", ["upstreams[0]: the key 'name' is missing"]),
+    ("upstreams: [{name: a, kind: embedded}]", ["the key 'models' is missing"]),
+    ("upstreams: [{name: a, kind: embedded, models: []}]", ["models: names no model"]),
+    ("upstreams: [{name: a, kind: embedded, models: m}]", ["models: must be a list; got 'm'"]),
+    ("upstreams: [{name: a, kind: embedded, models: ['']}]", ["models[0]: must be a model name or pattern"]),
+    ("upstreams: [{name: A B, kind: embedded, models: [m]}]", ["name: must be 1 to 32 lower-case"]),
+    (
+        "upstreams:\n- {name: a, kind: embedded, models: [m]}\n- {name: a, kind: embedded, models: [n]}",
+        ["FILE:3: upstreams[1].name: 'a' is already the name of upstreams[0]"],
+    ),
+    (
+        "upstreams: [{name: a, kind: embedded, models: [m], base_url: x}]",
+        ["base_url: not a key of this kind"],
+    ),
+    ("upstreams: [{name: a, kind: embedded, models: [m], dtype: f64}]", ["dtype: must be one of f32, bf16"]),
+    ("upstreams: [{name: a, kind: embedded, models: [m], block_size: 8}]", ["must be one of 16, 32; got 8"]),
+    (f"upstreams: [{{{OPENAI}}}]", ["the key 'base_url' is missing"]),
+    (f"upstreams: [{{{OPENAI}, threads: 2}}]", ["threads: not a key of this kind of upstream", "embedded"]),
+    (f"upstreams: [{{{OPENAI}, replicas: []}}]", ["replicas: not available in this version"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'ftp://h/v1'}}]", ["base_url: must start with http"]),
+    (f"upstreams: [{{{OPENAI}, base_url: '/v1'}}]", ["base_url: must start with http"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http:///v1'}}]", ["base_url: names no host"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http://h:99999/v1'}}]", ["base_url: is not a valid URL"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1?a=b'}}]", ["base_url: must have no query"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1#x'}}]", ["base_url: must have no query"]),
+    (
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1', api_key_env: NOPE}}]",
+        ["api_key_env:", "NOPE is not set"],
+    ),
+    (
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1', api_key_file: /no/such}}]",
+        ["/no/such: cannot be read"],
+    ),
+    (
+        f"upstreams: [{{{OPENAI}, base_url: 'http://u:p@h/v1', api_key_env: NOPE}}]",
+        ["upstreams[0]: give one of api_key_env, api_key_file or user-info"],
+    ),
+    (
+        "aliases: {a: smolm2-135m}",
+        ["aliases.a: no upstream serves 'smolm2-135m'; did you mean 'smollm2-135m'?"],
+    ),
+    ("aliases: {a: b, b: a}", ["aliases.a: the aliases go in a circle: a → b → a"]),
+    ("aliases: {a: a}", ["aliases.a: the aliases go in a circle"]),
+    ("aliases: {a: 'smol*'}", ["aliases.a: must be one model, not the pattern"]),
+    ("aliases: {'a*': smollm2-135m}", ["aliases.a*: an alias is"]),
+    ("aliases: {a: 5}", ["aliases.a: must be text; got 5"]),
+    ("store: 'redis://h'", ["store: redis:// is not available in this version"]),
+    ("store: 'mysql://h'", ["store: unknown kind of store"]),
+    ("store: cache.db", ["store: must be a URL"]),
+    ("store: 'sqlite://cache.db'", ["store: must name a file"]),
+    ("store: 'sqlite:///'", ["store: must name a file"]),
+    ("store: 'memory://x'", ["store: memory:// takes nothing"]),
+    ("store_max_bytes: 2MiB\ntiers: {exact: {max_entry: 4MiB}}", ["store_max_bytes: is smaller than"]),
+    (
+        "tiers: {semantic: {enabled: true}}",
+        ["tiers.semantic.enabled: true is not available in this version;"],
+    ),
+    ("tiers: {prompt: {enabled: true}}", ["tiers.prompt.enabled: true is not available in this version;"]),
+    ("tiers: {exact: {history_window: 3}}", ["tiers.exact.history_window: not available in this version"]),
+    ("tiers: {exact: {enabled: sometimes}}", ["tiers.exact.enabled: must be true or false; got 'sometimes'"]),
+    ("tiers: {order: [exact, exact]}", ["tiers.order: names a tier twice"]),
+    ("tiers: {order: [semantic]}", ["tiers.order: must name exact"]),
+    ("tiers: {order: [exacd]}", ["tiers.order[0]: must be one of exact, semantic"]),
+    ("versions: {grace: 30s}", ["versions: not available in this version"]),
+    ("scenes: {'A B': {}}", ["scenes.A B: a scene's name is"]),
+    ("scenes: {a: {ttl: 0}}", ["scenes.a.ttl: must be a duration"]),
+    ("scenes: {a: {jitter: 1}}", ["scenes.a.jitter: must be a number from 0 to below 1; got 1"]),
+    ("scenes: {" + ", ".join(f"s{i}: {{}}" for i in range(65)) + "}", ["scenes: at most 64 scenes"]),
+    (
+        "server: {port: 1}\nstore: 'memory://'\nserver: {port: 2}",
+        ["server: line 3 gives this key again", "line 1"],
+    ),
+    ("server:\n  port: 1\n  port: 1", ["server.port: line 3 gives this key again (first on line 2)"]),
+    ("1: x", ["the key '1' is not text; quote it"]),
+    ("? [a]\n: x", ["a key is not text"]),
+    ("[a, b]", ["must be a mapping"]),
+    ("just text", ["must be a mapping"]),
+    ("server: {port: 1", ["FILE:", "not valid YAML"]),
+    ("a: b: c", ["FILE:1: not valid YAML"]),
+    ("--- {}\n--- {}", ["not valid YAML"]),
+    ("server: !!python/object/apply:os.system [ls]", ["must be a mapping"]),
+    ("store: !!python/name:os.system x", ["not valid YAML"]),
+    ("store: 2024-13-45", ["FILE:1: a value that looks like a date"]),
+    ("x: &x [*x]", ["too many or too deeply nested"]),
+    ("x: " + "[" * 100_000, ["too many or too deeply nested values"]),
+    ("x: [" + "1," * 50_000 + "1]", ["too many or too deeply nested values"]),
+    ("#" + "x" * 2**20, ["larger than 1048576 bytes"]),
+    (b"server: \xff", ["not UTF-8 text (byte 8)"]),
+    (b"server: \x00", ["a character that YAML does not allow"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), REFUSED, ids=[str(row[0])[:50] for row in REFUSED])
+def test_a_wrong_value_is_refused_with_place_key_and_remedy(
+    tmp_path: Path, text: str | bytes, parts: list[str]
+) -> None:
+    message = refusal(tmp_path, text)
+    for part in parts:
+        assert part in message
+    assert len(message) < 1000
+
+
+def test_an_alias_bomb_is_stopped(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    assert "aliases count each time" in refusal(tmp_path, "\n".join(lines))
+
+
+def test_all_problems_are_reported_together_each_on_its_line(tmp_path: Path) -> None:
+    text = "server:\n  port: x\n  hots: y\ntiers:\n  semantic: {enabled: true}\nscenes:\n  a: {ttl: soon}"
+    lines = refusal(tmp_path, text).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["FILE:3", "FILE:2", "FILE:5", "FILE:7"]
+
+
+def test_all_problems_across_sections_are_reported_together(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, "server: {host: '::'}\naliases: {a: nope}\nstore: nope").splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["server.host", "aliases.a", "store"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "auth: {keys: [{key_hash: hunter2}]}",
+        "auth: {keys: [hunter2]}",
+        "auth: {keys: hunter2}",
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1', api_key: hunter2}}]",
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1', api_key_env: hunter2}}]",
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h/v1', api_key_env: [hunter2]}}]",
+        f"upstreams: [{{{OPENAI}, base_url: 'ftp://u:hunter2@h/v1'}}]",
+        f"upstreams: [{{{OPENAI}, base_url: 'http://u:hunter2@h/v1?x'}}]",
+        "store: 'redis://:hunter2@h'",
+        "server: {host: 'redis://:hunter2@h'}",
+    ],
+)
+def test_a_refusal_never_repeats_a_secret(tmp_path: Path, text: str) -> None:
+    assert "hunter2" not in refusal(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parts"),
+    [
+        ("SERVER__PROT", "1", ["environment variable STRATACACHE__SERVER__PROT: server.prot:", "'port'"]),
+        (
+            "SERVER__PORT",
+            "x",
+            ["environment variable STRATACACHE__SERVER__PORT: server.port: must be a port"],
+        ),
+        ("SERVER__PORT", "[", ["server.port: not valid YAML"]),
+        ("SERVER__PORT__X", "1", ["server.port is no mapping"]),
+        ("SERVER__", "1", ["an empty name part"]),
+        (
+            "UPSTREAMS",
+            "[{name: a}]",
+            ["environment variable STRATACACHE__UPSTREAMS: upstreams[0]: kind must be"],
+        ),
+        ("UPSTREAMS__0__NAME", "a", ["upstreams: must be a list; got a mapping"]),
+        ("TIERS", "{exact: {}, exact: {}}", ["gives this key again"]),
+        ("STORE", "x" * 2_000_000, ["store: must be a URL"]),
+        ("TIERS", "x" * 2_000_000, ["tiers: longer than 1 MiB"]),
+    ],
+)
+def test_a_wrong_environment_variable_is_named(
+    tmp_path: Path, name: str, value: str, parts: list[str]
+) -> None:
+    text = "server: {port: 1}" if name == "SERVER__PORT__X" else ""
+    message = refusal(tmp_path, text, **{"STRATACACHE__" + name: value})
+    for part in parts:
+        assert part in message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load(tmp_path / "none.yaml", {})
