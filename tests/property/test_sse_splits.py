@@ -1,13 +1,25 @@
 """Any split of an event stream's bytes gives the same events."""
 
-from hypothesis import given
+from itertools import pairwise
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratacache.dialects.sse import Event, SSEParser, encode
 from stratacache.errors import UpstreamError
 
 LINES = st.sampled_from(
-    [b"data: a", b"data:", b"data: \xe7\xbc\x93", b": c", b"event: e", b"id: 1", b"x", b"", b"\xef\xbb\xbfdata: b"]
+    [
+        b"data: a",
+        b"data:",
+        b"data: \xe7\xbc\x93",
+        b": c",
+        b"event: e",
+        b"id: 1",
+        b"x",
+        b"",
+        b"\xef\xbb\xbfdata: b",
+    ]
 )
 ENDS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n"])
 STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=12).map(lambda lines: b"".join(a + b for a, b in lines))
@@ -41,10 +53,11 @@ def by_lines(stream: bytes) -> list[Event]:
     return events
 
 
+@settings(deadline=None)
 @given(STREAMS, st.lists(st.integers(0, 200)), st.sampled_from([12, 1000]))
 def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int], max_event: int) -> None:
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    chunks = [stream[a:b] for a, b in zip(places, places[1:], strict=False)]
+    chunks = [stream[a:b] for a, b in pairwise(places)]
     expected = parse([stream], max_event)
     assert parse(chunks, max_event) == expected
     assert parse([stream[i : i + 1] for i in range(len(stream))], max_event) == expected
@@ -52,6 +65,7 @@ def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int], max_eve
         assert expected == by_lines(stream)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda payload: b"\r" not in payload)))
 def test_what_encode_writes_the_parser_reads(payloads: list[bytes]) -> None:
     assert parse([b"".join(map(encode, payloads))], 1000) == [Event(payload) for payload in payloads]

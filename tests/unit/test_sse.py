@@ -84,9 +84,10 @@ def test_an_event_may_have_max_event_bytes_and_no_more() -> None:
 
 def test_an_endless_event_is_refused_while_it_arrives() -> None:
     parser = SSEParser(100)
+    for _ in range(10):
+        assert parser.feed(b"data: 0123") == []
     with pytest.raises(UpstreamError):
-        for _ in range(11):
-            parser.feed(b"data: 0123")
+        parser.feed(b"data: 0123")
 
 
 def test_encode_and_parse_are_inverse() -> None:

@@ -1,0 +1,297 @@
+"""The OpenAI chat dialect: check requests, word errors, and judge answers. Pure functions, no I/O.
+
+Streams are handled beside it: ``openai_assemble`` joins chunks to an answer, ``openai_replay`` cuts an answer
+into chunks; both are offered here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from stratacache.dialects import wire
+from stratacache.dialects.openai_assemble import Assembler
+from stratacache.dialects.openai_replay import replay
+from stratacache.errors import RequestError, StrataError, UpstreamError
+from stratacache.types import JSON, Usage
+
+__all__ = [
+    "Assembler",
+    "Parsed",
+    "completeness",
+    "error_body",
+    "parse",
+    "replay",
+    "upstream_body",
+    "usage_of",
+    "without_usage",
+]
+
+MAX_MODEL: Final = 256
+_ERROR_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_FINISHED: Final = frozenset({"stop", "tool_calls", "function_call"})
+_FAILED: Final = {
+    "length": "truncated",
+    "max_tokens": "truncated",
+    "content_filter": "refused",
+    "refusal": "refused",
+    "error": "error",
+}
+_KINDS: Final = {bool: "a boolean", str: "a string", list: "an array", dict: "an object", type(None): "null"}
+_NULL_USAGE: Final = b',"usage":null}'
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A checked chat request.
+
+    ``cache`` is LiteLLM's cache control (``{"no-cache": true, "ttl": 60}``) as the client wrote it, None when
+    absent; ``body`` is the request without it. ``include_usage`` is False unless the request streams.
+    """
+
+    model: str
+    stream: bool
+    include_usage: bool
+    cache: Mapping[str, JSON] | None
+    body: dict[str, JSON]
+
+
+def parse(body: dict[str, JSON]) -> Parsed:
+    """Check the fields that the gateway itself relies on; roles and fields nobody knows are the upstream's.
+
+    Never changes ``body``.
+
+    Raises:
+        RequestError: status 400, ``param`` is the path of the first wrong field; code
+            ``missing_required_parameter``, ``invalid_type``, ``invalid_value`` or ``empty_array``.
+    """
+    model = _model(_required(body, "model", "model"))
+    _messages(_required(body, "messages", "messages"))
+    stream = _flag(body, "stream", "stream")
+    options = _optional_object(body, "stream_options")
+    include_usage = options is not None and _flag(options, "include_usage", "stream_options.include_usage")
+    cache = _optional_object(body, "cache")
+    if "cache" in body:
+        body = {key: value for key, value in body.items() if key != "cache"}
+    return Parsed(model, stream, stream and include_usage, cache, body)
+
+
+def _model(value: JSON) -> str:
+    if type(value) is not str:
+        raise _wrong_type("model", "a string", value)
+    if not value.strip():
+        raise _wrong_value("model", "is empty. Name the model to ask; GET /v1/models lists them.")
+    if len(value) > MAX_MODEL:
+        raise _wrong_value("model", f"has {len(value)} characters, the most is {MAX_MODEL}.")
+    if not value.isprintable():
+        raise _wrong_value("model", "holds characters that cannot be printed.")
+    return value
+
+
+def _messages(value: JSON) -> None:
+    if type(value) is not list:
+        raise _wrong_type("messages", "an array of objects", value)
+    if not value:
+        raise RequestError(
+            "'messages' is an empty array. Send at least one message.", param="messages", code="empty_array"
+        )
+    for i, message in enumerate(value):
+        if type(message) is not dict:
+            raise _wrong_type(f"messages[{i}]", "an object", message)
+        role = _required(message, "role", f"messages[{i}].role")
+        if type(role) is not str:
+            raise _wrong_type(f"messages[{i}].role", "a string", role)
+        content = message.get("content")
+        if type(content) is list:
+            _parts(content, f"messages[{i}].content")
+        elif content is not None and type(content) is not str:
+            raise _wrong_type(f"messages[{i}].content", "a string or an array of objects", content)
+
+
+def _parts(parts: list[JSON], path: str) -> None:
+    for i, part in enumerate(parts):
+        if type(part) is not dict:
+            raise _wrong_type(f"{path}[{i}]", "an object", part)
+        kind = _required(part, "type", f"{path}[{i}].type")
+        if type(kind) is not str:
+            raise _wrong_type(f"{path}[{i}].type", "a string", kind)
+
+
+def _required(parent: Mapping[str, JSON], key: str, path: str) -> JSON:
+    if key not in parent:
+        raise RequestError(
+            f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
+        )
+    return parent[key]
+
+
+def _flag(parent: Mapping[str, JSON], key: str, path: str) -> bool:
+    value = parent.get(key)
+    if value is not None and type(value) is not bool:
+        raise _wrong_type(path, "a boolean or null", value)
+    return value is True
+
+
+def _optional_object(body: Mapping[str, JSON], key: str) -> Mapping[str, JSON] | None:
+    value = body.get(key)
+    if value is not None and type(value) is not dict:
+        raise _wrong_type(key, "an object or null", value)
+    return value
+
+
+def _wrong_type(path: str, expected: str, value: JSON) -> RequestError:
+    kind = _KINDS.get(type(value), "a number")
+    return RequestError(
+        f"Invalid type for '{path}': expected {expected}, but got {kind} instead.",
+        param=path,
+        code="invalid_type",
+    )
+
+
+def _wrong_value(path: str, what: str) -> RequestError:
+    return RequestError(f"Invalid value for '{path}': it {what}", param=path, code="invalid_value")
+
+
+def upstream_body(body: Mapping[str, JSON], resolved_model: str, stream: bool) -> dict[str, JSON]:
+    """The body to send upstream: ``model`` replaced, ``stream`` as we want it, usage always asked for.
+
+    ``stream_options`` goes only with a stream (OpenAI refuses it otherwise); the client's other stream
+    options are kept. Never changes ``body``.
+    """
+    sent = {key: value for key, value in body.items() if key not in ("stream", "stream_options")}
+    sent["model"] = resolved_model
+    if stream:
+        sent["stream"] = True
+        sent["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    return sent
+
+
+def error_body(error: StrataError) -> bytes:
+    """``error`` as OpenAI's JSON: ``{"error": {"message", "type", "param", "code"}}``.
+
+    ``type`` follows the status: 401 ``authentication_error``, 403 ``permission_error``, 429
+    ``rate_limit_error``, other 4xx ``invalid_request_error``, 5xx ``server_error``; ``api_error`` when the
+    upstream failed. Errors that are neither a request's nor an upstream's are worded without their detail.
+    """
+    message, kind, param, code = "Internal error.", "server_error", None, "internal_error"
+    if isinstance(error, UpstreamError):
+        message, kind, code = error.message, "api_error", error.code
+    elif isinstance(error, RequestError):
+        message, param, code = error.message, error.param, error.code
+        if error.status < 500:
+            kind = _ERROR_TYPES.get(error.status, "invalid_request_error")
+        if error.status == 404 and param == "model":
+            code = "model_not_found"  # the word that clients of OpenAI look for
+    return wire.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+def without_usage(chunk: Mapping[str, JSON], payload: bytes) -> bytes | None:
+    """What a client that did not ask for usage sees of a stream chunk: None for the usage-only chunk.
+
+    Args:
+        chunk: the decoded ``payload``; not changed.
+        payload: returned untouched when it has no ``usage``.
+    """
+    if "usage" not in chunk:
+        return payload
+    if chunk["usage"] is not None and not chunk.get("choices"):
+        return None
+    if payload.endswith(_NULL_USAGE):
+        # in valid JSON these bytes at the end can only be the outermost object's last member
+        return payload[: -len(_NULL_USAGE)] + b"}"
+    return wire.encode({key: value for key, value in chunk.items() if key != "usage"})
+
+
+def usage_of(answer: Mapping[str, JSON]) -> Usage:
+    """The token counts in ``answer["usage"]``; what is absent, null or not a count is None, never 0."""
+    usage = answer.get("usage")
+    if type(usage) is not dict:
+        return Usage()
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if type(details) is dict else None
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
+
+
+def _count(value: JSON) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def completeness(answer: JSON) -> str | None:
+    """None when ``answer`` (a ``chat.completion``) may be stored, else one word why not.
+
+    ``error``: it has a non-null ``error``, at the top or in a choice. ``malformed``: not the shape of an
+    answer, or tool calls that a client could not run. ``unfinished``: no choices, or a finish reason that is
+    null or unknown (a vendor's synonym is not stored: in doubt, miss). ``truncated``: out of tokens.
+    ``refused``: a refusal or a content filter. ``empty``: no text and no call; spoken answers count as empty
+    because their ids expire at the provider.
+    """
+    if type(answer) is not dict:
+        return "malformed"
+    if answer.get("error") is not None:
+        return "error"
+    choices = answer.get("choices")
+    if type(choices) is not list or not all(type(choice) is dict for choice in choices):
+        return "malformed"
+    if not choices:
+        return "unfinished"
+    indices = [choice.get("index", position) for position, choice in enumerate(choices)]
+    if not all(type(index) is int for index in indices) or len(set(indices)) < len(indices):
+        return "malformed"
+    return next((reason for choice in choices if (reason := _choice_fault(choice)) is not None), None)
+
+
+def _choice_fault(choice: dict[str, JSON]) -> str | None:
+    message, finish = choice.get("message"), choice.get("finish_reason")
+    if choice.get("error") is not None:
+        return "error"
+    if type(message) is not dict or not (finish is None or type(finish) is str):
+        return "malformed"
+    if finish in _FAILED:
+        return _FAILED[finish]
+    if finish not in _FINISHED:
+        return "unfinished"
+    return _message_fault(message, finish)
+
+
+def _message_fault(message: dict[str, JSON], finish: str) -> str | None:
+    content, calls, call = message.get("content"), message.get("tool_calls"), message.get("function_call")
+    if message.get("refusal"):
+        return "refused"
+    if not _is_content(content) or not (calls is None or type(calls) is list):
+        return "malformed"
+    if not all(_is_tool_call(item) for item in calls or ()) or not (call is None or _is_function(call)):
+        return "malformed"
+    if (finish == "tool_calls" and not calls) or (finish == "function_call" and call is None):
+        return "malformed"
+    has_text = bool(content.strip() if type(content) is str else content)
+    return None if has_text or calls or call else "empty"
+
+
+def _is_content(content: JSON) -> bool:
+    if type(content) is list:
+        return all(type(part) is dict and type(part.get("type")) is str for part in content)
+    return content is None or type(content) is str
+
+
+def _is_tool_call(call: JSON) -> bool:
+    if type(call) is not dict or not _is_word(call.get("id")):
+        return False
+    if call.get("type") == "custom":
+        custom = call.get("custom")
+        return type(custom) is dict and _is_word(custom.get("name")) and type(custom.get("input")) is str
+    return call.get("type") == "function" and _is_function(call.get("function"))
+
+
+def _is_function(function: JSON) -> bool:
+    """Whether a client could run it: a name, and arguments that are JSON (servers write none as "")."""
+    if type(function) is not dict or not _is_word(function.get("name")):
+        return False
+    arguments = function.get("arguments")
+    if type(arguments) is not str:
+        return False
+    return not arguments.strip() or type(wire.decode_answer(arguments.encode())) is dict
+
+
+def _is_word(value: JSON) -> bool:
+    return type(value) is str and value != ""
