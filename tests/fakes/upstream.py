@@ -8,7 +8,7 @@ In an async test (the server lives in the test's own loop)::
         fake.responder = lambda call: Reply(text=call.json["messages"][-1]["content"])    # computed
         ...
         assert fake.chat_calls == 1               # POSTs to /v1/chat/completions so far
-        fake.calls[0].headers, .json, .body, .method, .path, .query
+        fake.calls[0].headers, .json, .body, .method, .path, .query, .target
 
 Order of choice for a chat call: the script's next reply, then ``responder``, then ``default``. Other paths:
 ``fake.routes["/v1/embeddings"]`` if set, ``GET /v1/models`` lists ``fake.models``, else a JSON echo.
@@ -61,11 +61,15 @@ class Gate:
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it arrived; header names in lower case, ``json`` None when the body is not JSON."""
+    """One request as it arrived: ``path`` decoded, ``target`` as on the wire; header names in lower case.
+
+    ``json`` is None when the body is not JSON.
+    """
 
     method: str
     path: str
     query: str
+    target: str
     headers: Mapping[str, str]
     body: bytes
     json: Any
@@ -178,6 +182,7 @@ class FakeUpstream:
         self.routes: dict[str, Reply] = {}
         self.calls: list[Call] = []
         self.aborted = 0
+        self._peers: set[object] = set()
         self.active = 0
         self._script: deque[Reply] = deque()
         self._changed = asyncio.Condition()
@@ -191,6 +196,11 @@ class FakeUpstream:
     @property
     def chat_calls(self) -> int:
         return sum(call.path == CHAT and call.method == "POST" for call in self.calls)
+
+    @property
+    def connections(self) -> int:
+        """How many client connections carried the calls."""
+        return len(self._peers)
 
     def script(self, *replies: Reply) -> None:
         """Queue replies for the next chat calls."""
@@ -241,12 +251,14 @@ class FakeUpstream:
         call = Call(
             method=request.method,
             path=request.path,
-            query=request.query_string,
+            query=request.rel_url.raw_query_string,
+            target=request.raw_path,
             headers={name.lower(): value for name, value in request.headers.items()},
             body=body,
             json=_decoded(body),
         )
         self.calls.append(call)
+        self._peers.add(request.transport.get_extra_info("peername") if request.transport else None)
         self.active += 1
         await self._notify()
         try:
