@@ -29,7 +29,7 @@ _ENGINE_MODULES = ("torch", "numpy", "gguf", "jinja2", "safetensors", "tokenizer
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 30.0
 _STEADY = 60.0  # an engine that ran this long has its failures forgiven
-_HOPELESS = 3  # failed starts in a row after which requests are refused at once instead of waiting
+_HOPELESS = 3  # failures in a row after which requests do not wait for the next start
 _START_LIMIT = 600.0  # the very first start converts the model's weights
 _STOP_GRACE = 5.0
 _ANSWER_LIMIT = 2.0  # for the engine's own small answers (health, statistics)
@@ -69,8 +69,10 @@ class EmbeddedUpstream:
         self._start_limit = start_limit
         self._stop_grace = stop_grace
         self._client: OpenAIUpstream | None = None
+        self._control: OpenAIUpstream | None = None  # the same server, but its paths outside /v1
         self._changed = asyncio.Condition()
         self._failures = 0
+        self._resting = False
         self._last_failure = ""
         self._supervisor: asyncio.Task[None] | None = None
         self._closed = False
@@ -96,7 +98,7 @@ class EmbeddedUpstream:
 
     async def ready(self) -> bool:
         """True when the engine answers now."""
-        return await self._ask("/models") is not None
+        return await self._ask("/v1/models") is not None
 
     async def stats(self) -> dict[str, JSON] | None:
         """The engine's own figures, None while it cannot say."""
@@ -113,7 +115,7 @@ class EmbeddedUpstream:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
-        await self._set_client(None)
+        await self._set_clients(None, None)
 
     async def _running(self) -> OpenAIUpstream:
         """The client of a ready engine. Raises UpstreamError 503 when there is none in time."""
@@ -128,7 +130,7 @@ class EmbeddedUpstream:
         return client
 
     def _hopeless(self) -> bool:
-        return self._closed or self._supervisor is None or self._failures >= _HOPELESS
+        return self._closed or self._supervisor is None or (self._resting and self._failures >= _HOPELESS)
 
     def _why_not(self) -> str:
         if self._closed or self._supervisor is None:
@@ -147,8 +149,10 @@ class EmbeddedUpstream:
             self._failures += 1
             self.restarts += 1
             log.warning("engine %s: %s; starting it again", self.name, self._last_failure)
+            self._resting = True
             await self._notify()
             await self._sleep(min(_MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures - 1, 10)))
+            self._resting = False
 
     async def _run_once(self) -> bool:
         """Start the engine and stay with it until it ends; True when it had become ready."""
@@ -163,11 +167,11 @@ class EmbeddedUpstream:
             if port is not None:
                 log.info("engine %s: ready, process %d", self.name, child.pid)
                 self._last_failure = ""
-                await self._set_client(self._client_for(port))
+                await self._set_clients(self._client_for(port, "/v1"), self._client_for(port, ""))
                 await child.wait()
             self._last_failure = await self._epitaph(child)
         finally:
-            await self._set_client(None)
+            await self._set_clients(None, None)
             await child.stop(self._stop_grace)
         return port is not None
 
@@ -177,22 +181,24 @@ class EmbeddedUpstream:
         said = await child.last_words()
         return f"it ended with code {await child.wait()}" + (f" ({said})" if said else "")
 
-    def _client_for(self, port: int) -> OpenAIUpstream:
+    def _client_for(self, port: int, prefix: str) -> OpenAIUpstream:
         return OpenAIUpstream(
             OpenAISettings(
                 name=self.name,
                 models=self._settings.models,
-                base_url=f"http://127.0.0.1:{port}/v1",
+                base_url=f"http://127.0.0.1:{port}{prefix}",
                 timeout=self._settings.timeout,
                 connect_timeout=self._settings.connect_timeout,
                 idle_timeout=self._settings.idle_timeout,
             )
         )
 
-    async def _set_client(self, client: OpenAIUpstream | None) -> None:
-        old, self._client = self._client, client
-        if old is not None:
-            await old.close()
+    async def _set_clients(self, client: OpenAIUpstream | None, control: OpenAIUpstream | None) -> None:
+        old = (self._client, self._control)
+        self._client, self._control = client, control
+        for one in old:
+            if one is not None:
+                await one.close()
         await self._notify()
 
     async def _notify(self) -> None:
@@ -201,12 +207,12 @@ class EmbeddedUpstream:
 
     async def _ask(self, path: str) -> bytes | None:
         """The body of a 200 answer of the engine itself, else None."""
-        client = self._client
-        if client is None:
+        control = self._control
+        if control is None:
             return None
         try:
             async with asyncio.timeout(_ANSWER_LIMIT):
-                response = await client.forward("GET", path, "", b"", {})
+                response = await control.forward("GET", path, "", b"", {})
                 try:
                     return await response.read() if response.status == 200 else None
                 finally:
