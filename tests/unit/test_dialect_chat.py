@@ -134,12 +134,10 @@ class TestParse:
 
 
 class TestUpstreamBody:
-    def test_a_stream_always_asks_for_usage_and_keeps_other_options(self) -> None:
-        body = request(
-            stream=True, stream_options={"include_usage": False, "include_obfuscation": False}, seed=1
-        )
+    def test_usage_is_asked_for_beside_the_clients_other_options(self) -> None:
+        body = request(stream=True, stream_options={"include_obfuscation": False}, seed=1)
         before = copy.deepcopy(body)
-        assert upstream_body(body, "real", True) == request(
+        assert upstream_body(body, "real", ask_usage=True) == request(
             model="real",
             stream=True,
             stream_options={"include_usage": True, "include_obfuscation": False},
@@ -147,12 +145,12 @@ class TestUpstreamBody:
         )
         assert body == before
 
-    def test_no_stream_no_stream_options(self) -> None:
-        body = request(stream=True, stream_options={"include_usage": True})
-        assert upstream_body(body, "real", False) == request(model="real")
+    def test_otherwise_only_the_model_changes(self) -> None:
+        body = request(stream=True, stream_options={"include_usage": False})
+        assert upstream_body(body, "real", ask_usage=False) == {**body, "model": "real"}
 
     def test_null_options_are_no_options(self) -> None:
-        sent = upstream_body(request(stream_options=None), "real", True)
+        sent = upstream_body(request(stream_options=None), "real", ask_usage=True)
         assert sent["stream_options"] == {"include_usage": True}
 
 

@@ -73,6 +73,7 @@ def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socke
         lifespan="on",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_level="warning",
         timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
     )

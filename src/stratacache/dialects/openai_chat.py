@@ -153,16 +153,13 @@ def _wrong_value(path: str, what: str) -> RequestError:
     return RequestError(f"Invalid value for '{path}': it {what}", param=path, code="invalid_value")
 
 
-def upstream_body(body: Mapping[str, JSON], resolved_model: str, stream: bool) -> dict[str, JSON]:
-    """The body to send upstream: ``model`` replaced, ``stream`` as we want it, usage always asked for.
+def upstream_body(body: Mapping[str, JSON], resolved_model: str, *, ask_usage: bool) -> dict[str, JSON]:
+    """The body to send upstream: ``model`` replaced and, with ``ask_usage``, usage asked of the stream.
 
-    ``stream_options`` goes only with a stream (OpenAI refuses it otherwise); the client's other stream
-    options are kept. Never changes ``body``.
+    The client's other stream options are kept. Never changes ``body``.
     """
-    sent = {key: value for key, value in body.items() if key not in ("stream", "stream_options")}
-    sent["model"] = resolved_model
-    if stream:
-        sent["stream"] = True
+    sent = {**body, "model": resolved_model}
+    if ask_usage:
         sent["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return sent
 

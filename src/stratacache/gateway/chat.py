@@ -74,8 +74,7 @@ async def _send_entry(send: Send, request: Request, answered: Answered) -> None:
 
 def replay_stream(answer: JSON, *, include_usage: bool) -> bytes:
     """A stored answer as the bytes of a whole stream."""
-    events = [sse.encode(payload) for payload in openai_chat.replay(answer, include_usage=include_usage)]
-    return b"".join([*events, sse.encode(sse.DONE)])
+    return sse.encode_stream(openai_chat.replay(answer, include_usage=include_usage))
 
 
 async def _send_json(send: Send, flight: Flight, headers: RawHeaders) -> None:

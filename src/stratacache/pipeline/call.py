@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-import msgspec
-
-from stratacache.dialects import openai_chat, sse
+from stratacache.dialects import openai_chat, sse, wire
 from stratacache.errors import UpstreamError
 from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing
 from stratacache.pipeline.plan import CachePolicy, Plan, storable
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
 from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
-from stratacache.types import JSON, Entry, Key, Request
+from stratacache.types import JSON, Entry, Key, Request, Usage
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +74,8 @@ class Caller:
         """Send; usage is asked of a stream that may be stored, unless this upstream refuses the option."""
         upstream = self._upstreams[request.upstream]
         headers = dict(request.headers)
+        if request.credential:
+            headers["authorization"] = str(request.credential)
         ask_usage = (
             request.stream
             and plan.store
@@ -108,8 +108,8 @@ class Caller:
         if head.streaming:
             return await _receive_stream(flight, response, strip_usage=plan.store)
         body = await response.read()
-        answer = decode(body) if response.status == 200 else None
-        return Landing(body, answer, openai_chat.usage_of(answer), done=True)
+        answer = wire.decode_answer(body) if response.status == 200 else None
+        return Landing(body, answer, _usage(answer), done=True)
 
     def _admit(self, request: Request, plan: Plan, flight: Flight, landing: Landing) -> None:
         """Queue the answer for the store, or close the flight to newcomers when it must not be kept."""
@@ -148,26 +148,27 @@ class Caller:
 async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_usage: bool) -> Landing:
     parser = sse.SSEParser()
     assembler = openai_chat.Assembler()
-    async for data in response.chunks():
+
+    def relay(events: Iterable[sse.Event]) -> None:
         batch = []
-        for event in parser.feed(data):
+        for event in events:
+            chunk = assembler.add_payload(event.data)
             if event.data == sse.DONE:
-                assembler.done = True
                 continue
-            chunk = decode(event.data)
-            assembler.add(chunk)
-            bare = openai_chat.without_usage(chunk, event.data) if strip_usage else event.data
+            bare: bytes | None = event.data
+            if strip_usage and chunk is not None:
+                bare = openai_chat.without_usage(chunk, event.data)
             batch.append(Chunk(event.data, bare))
         if batch:
             flight.relay(batch)
+
+    async for data in response.chunks():
+        relay(parser.feed(data))
+    relay(parser.finish())
     answer = assembler.result()
-    body = b"" if answer is None else msgspec.json.encode(answer)
-    return Landing(body, answer, openai_chat.usage_of(answer), assembler.done)
+    body = b"" if answer is None else wire.encode(answer)
+    return Landing(body, answer, _usage(answer), assembler.done)
 
 
-def decode(body: bytes) -> JSON:
-    """The JSON value, or None when ``body`` is none: an odd answer is passed on, and never stored."""
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+def _usage(answer: JSON) -> Usage:
+    return openai_chat.usage_of(answer) if isinstance(answer, dict) else Usage()

@@ -186,6 +186,11 @@ class FlightTable:
     def __len__(self) -> int:
         return len(self._joinable)
 
+    @property
+    def listeners(self) -> int:
+        """How many requests wait for calls that can be joined."""
+        return sum(flight.listeners for flight in self._joinable.values())
+
     def check(self) -> None:
         """Raise AssertionError when a flight that can be joined has failed or is filed under another key."""
         for digest, flight in self._joinable.items():

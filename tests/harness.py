@@ -1,0 +1,119 @@
+"""A real gateway in the test's own event loop, in front of a FakeUpstream, checked when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import uvicorn
+
+from stratacache.dialects.wire import decode_answer
+from stratacache.settings import Settings, load
+from stratacache.wiring import System
+from tests.clock import FakeClock
+from tests.fakes.upstream import FakeUpstream
+
+ENVIRON = {"FAKE_KEY": "sk-upstream-secret"}
+
+
+def question(text: str = "What is a cache?", **fields: Any) -> dict[str, Any]:
+    """A chat request body."""
+    return {"model": "fake-model", "messages": [{"role": "user", "content": text}], **fields}
+
+
+class Gateway:
+    """A running gateway. ``clock`` moves its wall clock; ``http`` is a client session for raw requests."""
+
+    def __init__(self, system: System, port: int, clock: FakeClock, http: aiohttp.ClientSession) -> None:
+        self.system = system
+        self.port = port
+        self.clock = clock
+        self.http = http
+        self.root = f"http://127.0.0.1:{port}"
+        self.base_url = f"{self.root}/v1"
+
+    async def stored(self) -> None:
+        """Wait until every finished answer has reached the store."""
+        assert await self.system.writeback.drain(5)
+
+    async def listening(self, count: int) -> None:
+        """Wait until ``count`` clients wait for upstream calls that can be joined."""
+        while self.system.flights.listeners < count:  # noqa: ASYNC110 - production has no use for an event
+            await asyncio.sleep(0)
+
+    async def ask(
+        self, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str], Any]:
+        """POST a chat request; returns status, headers (lower case) and the body, decoded when it is JSON."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        sent = {"content-type": "application/json", **(headers or {})}
+        async with self.http.post(f"{self.base_url}/chat/completions", data=data, headers=sent) as response:
+            raw = await response.read()
+            got = {name.lower(): value for name, value in response.headers.items()}
+            is_json = got.get("content-type", "").startswith("application/json")
+            return response.status, got, decode_answer(raw) if is_json else raw
+
+
+def settings_from(config: Mapping[str, Any]) -> Settings:
+    """Load ``config`` the way a file is loaded, with every check."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(msgspec.json.encode(config))  # JSON is YAML
+        file.flush()
+        return load(file.name, ENVIRON)
+
+
+@asynccontextmanager
+async def running_gateway(
+    fake: FakeUpstream, config: Mapping[str, Any] | None = None
+) -> AsyncIterator[Gateway]:
+    """Start a gateway on a free port; ``config`` is merged over a memory store and one upstream, ``fake``."""
+    merged: dict[str, Any] = {
+        "store": "memory://",
+        "upstreams": [
+            {
+                "name": "fake",
+                "kind": "openai",
+                "base_url": fake.base_url,
+                "api_key_env": "FAKE_KEY",
+                "models": ["fake-model"],
+            }
+        ],
+        **(config or {}),
+    }
+    settings = settings_from(merged)
+    clock = FakeClock()
+    system = System(settings, ENVIRON, clock)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        server = uvicorn.Server(
+            uvicorn.Config(
+                system.app,
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                loop="none",
+                proxy_headers=False,
+            )
+        )
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started:
+            assert not serving.done(), "the gateway did not start"
+            await asyncio.sleep(0)
+        try:
+            async with aiohttp.ClientSession() as http:
+                gateway = Gateway(system, port, clock, http)
+                yield gateway
+                await gateway.stored()
+                await system.store.check()
+                system.flights.check()
+                system.writeback.check()
+        finally:
+            server.should_exit = True
+            await serving
