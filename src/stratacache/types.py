@@ -147,15 +147,6 @@ class Miss(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class Bypass(msgspec.Struct, frozen=True):
-    """The cache was not asked."""
-
-    reason: str
-
-
-Verdict = Hit | Miss | Bypass
-
-
 Outcome = Literal["hit", "miss", "bypass", "stale"]
 
 

@@ -42,14 +42,14 @@ class System:
         self.metrics = Metrics()
         self.store: Store = open_store(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
         self.upstreams = _build_upstreams(settings, environ)
-        policy = _build_policy(settings)
+        self.policy = _build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.metrics, clock)
         caller = Caller(
-            self.upstreams, self.flights, self.writeback, policy, self.metrics, clock, random.random
+            self.upstreams, self.flights, self.writeback, self.policy, self.metrics, clock, random.random
         )
         exact = ExactTier(self.store, clock, budget=settings.tiers.exact.budget)
-        self.pipeline = Pipeline(exact, caller, self.flights, policy, self.metrics, clock)
+        self.pipeline = Pipeline(exact, caller, self.flights, self.metrics, clock)
         self.app = self._build_app(clock)
 
     def _build_app(self, clock: Clock) -> App:
@@ -57,7 +57,7 @@ class System:
         max_body = settings.server.max_body
         authenticator = Authenticator(settings.auth)
         router = Router(settings.upstreams, settings.aliases)
-        preparer = Preparer(authenticator, router, self.upstreams, settings.scenes)
+        preparer = Preparer(authenticator, router, self.upstreams, self.policy)
         chat = ChatEndpoint(preparer, self.pipeline, clock, max_body=max_body)
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
         engines: dict[str, EngineStats] = {

@@ -40,7 +40,7 @@ class ChatEndpoint:
         started = self._clock.monotonic()
         prepared = self._preparer.prepare(scope["headers"], body)
         key_stage = ("key", self._clock.monotonic() - started)
-        served = await self._pipeline.serve(prepared.request, prepared.key, (key_stage,))
+        served = await self._pipeline.serve(prepared.request, prepared.key, prepared.plan, (key_stage,))
         if isinstance(served, Answered):
             await _send_entry(send, prepared.request, served)
             return

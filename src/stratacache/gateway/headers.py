@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from stratacache.gateway.http import RawHeaders
 from stratacache.types import Decision
@@ -14,10 +15,8 @@ _PASSED_ON = frozenset(
 
 def decision_headers(decision: Decision) -> RawHeaders:
     """``x-strata-*``, ``Age`` and ``Server-Timing`` for one decision."""
-    headers: RawHeaders = [
-        (b"x-strata-cache", decision.outcome.encode()),
-        (b"x-strata-tier", (decision.tier or "none").encode()),
-        (b"x-strata-reason", decision.reason.encode()),
+    headers = [
+        *_verdict_headers(decision.outcome, decision.tier, decision.reason),
         (b"server-timing", server_timing(decision.stages)),
     ]
     if decision.entry_id is not None:
@@ -30,6 +29,15 @@ def decision_headers(decision: Decision) -> RawHeaders:
     if decision.upstream is not None:
         headers.append((b"x-strata-upstream", decision.upstream.encode()))
     return headers
+
+
+@lru_cache(maxsize=256)  # outcomes, tiers and reasons are words of short lists
+def _verdict_headers(outcome: str, tier: str | None, reason: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (
+        (b"x-strata-cache", outcome.encode()),
+        (b"x-strata-tier", (tier or "none").encode()),
+        (b"x-strata-reason", reason.encode()),
+    )
 
 
 def server_timing(stages: Iterable[tuple[str, float]]) -> bytes:

@@ -11,6 +11,7 @@ from stratacache.dialects import openai_chat, wire
 from stratacache.gateway.auth import Authenticator, credential_digest
 from stratacache.gateway.control import Directives, read_directives
 from stratacache.gateway.http import RawHeaders
+from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
 from stratacache.policy.key import exact_key
 from stratacache.ports import Upstream
 from stratacache.types import Key, Request, Scope, Secret
@@ -44,10 +45,11 @@ READ_HEADERS = frozenset(
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A request that passed every check, with its exact key."""
+    """A request that passed every check, with its exact key and what is planned for it."""
 
     request: Request
     key: Key
+    plan: Plan
 
 
 class Preparer:
@@ -62,7 +64,7 @@ class Preparer:
         authenticator: Authenticator,
         router: Router,
         upstreams: Mapping[str, Upstream],
-        scenes: Collection[str],
+        policy: CachePolicy,
         *,
         memo_entries: int = 2048,
         memo_bytes: int = 1 << 20,
@@ -70,7 +72,7 @@ class Preparer:
         self._authenticator = authenticator
         self._router = router
         self._upstreams = upstreams
-        self._scenes = scenes
+        self._policy = policy
         self._memo: OrderedDict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], Prepared] = OrderedDict()
         self._memo_entries = memo_entries
         self._memo_bytes = memo_bytes
@@ -102,7 +104,7 @@ class Preparer:
     def build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
         """As :meth:`prepare`, for a caller that is known already, and without the memo."""
         parsed = openai_chat.parse(wire.decode_body(body))
-        directives = read_directives(headers, parsed.cache, self._scenes)
+        directives = read_directives(headers, parsed.cache, self._policy.scenes)
         route = self._router.resolve(parsed.model)
         credential = self.forwarded_credential(headers, route.upstream)
         request = Request(
@@ -119,7 +121,7 @@ class Preparer:
             credential=credential,
             conversation=directives.conversation,
         )
-        return Prepared(request, exact_key(request))
+        return Prepared(request, exact_key(request), plan_request(request, self._policy))
 
     def forwarded_credential(self, headers: Mapping[str, str], upstream: str) -> Secret:
         """The client's Authorization when ``upstream`` is to see it: it has no key of its own, nor have we."""

@@ -9,7 +9,7 @@ import msgspec
 from stratacache.errors import RequestError, UpstreamError
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.flight import Flight, FlightTable, Seat
-from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
+from stratacache.pipeline.plan import Plan
 from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import JSON, Decision, Hit, Key, Outcome, Request
@@ -52,24 +52,21 @@ class Pipeline:
         exact: ExactTier,
         caller: Caller,
         flights: FlightTable,
-        policy: CachePolicy,
         recorder: Recorder,
         clock: Clock,
     ) -> None:
         self._exact = exact
         self._caller = caller
         self._flights = flights
-        self._policy = policy
         self._recorder = recorder
         self._clock = clock
 
-    async def serve(self, request: Request, key: Key, stages: Stages = ()) -> Answered | Boarded:
+    async def serve(self, request: Request, key: Key, plan: Plan, stages: Stages = ()) -> Answered | Boarded:
         """Answer from a tier, or take a seat on the upstream call for ``key``.
 
         Raises:
             RequestError: 504 ``not_cached`` when the caller wants only a cached answer and there is none.
         """
-        plan = plan_request(request, self._policy)
         reason = plan.bypass or ""
         if plan.lookup:
             started = self._clock.monotonic()
@@ -121,9 +118,8 @@ class Pipeline:
             if landing is not None:
                 self._recorder.saved("exact", landing.usage.total)
 
-    async def explain(self, request: Request, key: Key) -> dict[str, JSON]:
+    async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
-        plan = plan_request(request, self._policy)
         found = await self._exact.lookup(key, max_age=plan.max_age) if plan.lookup else None
         if isinstance(found, Hit):
             exact = {"outcome": "hit", "reason": found.reason, "age": found.age}
