@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stratacache.engine.command import add_arguments
 from stratacache.errors import SettingsError, UpstreamError
 from stratacache.settings import EmbeddedSettings
 from stratacache.types import CacheControl, Request, Scope
@@ -111,7 +113,7 @@ async def test_a_request_waits_for_the_start_and_is_answered(bench: Bench) -> No
     assert not await upstream.ready()
     process = await pid(upstream)
     assert await upstream.ready()
-    assert await upstream.stats() == {"pid": process, "blocks": {"free": 5, "cached": 2, "active": 1}}
+    assert await upstream.stats() == {"blocks": {"total": 8, "free": 5, "cached": 2, "active": 1}, "steps": 9}
     await upstream.close()
     assert not alive(process)
     assert await upstream.stats() is None
@@ -230,14 +232,23 @@ def test_the_command_carries_every_option() -> None:
         "--port": "0",
         "--parent-pid": str(os.getpid()),
         "--threads": "2",
-        "--dtype": "f32",
+        "--dtype": "float32",
         "--kv-memory": "1048576",
         "--block-size": "16",
         "--max-context": "4096",
-        "--model-path": "/m",
+        "--model-dir": "/m",
     }
     assert command[-1] == "--no-prefix-cache"
     assert "--no-prefix-cache" not in engine_command(settings, prefix_cache=True)
+
+
+def test_the_engine_understands_the_command() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    settings = EmbeddedSettings(name="local", models=("m",), dtype="bf16", model_path="/m")
+    args = parser.parse_args(engine_command(settings, prefix_cache=False)[3:])
+    assert (args.dtype, args.kv_memory, args.no_prefix_cache) == ("bfloat16", 512 * 2**20, True)
+    assert (args.port, args.parent_pid, str(args.model_dir)) == (0, os.getpid(), "/m")
 
 
 def test_a_missing_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

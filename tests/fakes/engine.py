@@ -2,7 +2,7 @@
 
 PLAN.json is a list of behaviours, one a run (the last one repeats); the file ``PLAN.json.runs`` counts the runs:
 
-- ``serve``: announce a port and answer ``/v1/chat/completions``, ``/v1/models`` and ``/stats``; exit with code 3
+- ``serve``: announce a port and answer ``/v1/chat/completions``, ``/healthz`` and ``/stats``; exit with code 3
   on ``POST /v1/die``
 - ``stubborn``: serve, and ignore SIGTERM
 - ``crash``: write to stderr and exit with code 7
@@ -24,8 +24,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        figures = {"pid": os.getpid(), "blocks": {"free": 5, "cached": 2, "active": 1}}
-        self._answer({"/v1/models": {"data": []}, "/stats": figures}.get(self.path))
+        figures = {"blocks_total": 8, "blocks_free": 5, "blocks_cached": 2, "blocks_active": 1, "steps": 9}
+        self._answer({"/healthz": {"status": "ok"}, "/stats": figures}.get(self.path))
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))

