@@ -72,7 +72,7 @@ REFUSED = [
         ["name: must be 1 to 32 lower-case"],
     ),
     (
-        "upstreams:\n- {name: a, kind: embedded, models: [smollm2-135m]}\n- {name: a, kind: embedded, models: [smollm2-135m]}",
+        "upstreams:\n" + "- {name: a, kind: embedded, models: [smollm2-135m]}\n" * 2,
         ["FILE:3: upstreams[1].name: 'a' is already the name of upstreams[0]"],
     ),
     (
