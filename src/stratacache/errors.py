@@ -52,7 +52,8 @@ class UpstreamError(StrataError):
     Args:
         message: what happened, without secrets.
         status: what the client is told, 502, 503 or 504.
-        code: ``upstream_unreachable``, ``upstream_timeout``, ``upstream_cut`` or ``upstream_starting``.
+        code: ``upstream_unreachable``, ``upstream_timeout``, ``upstream_cut``, ``upstream_malformed`` or
+            ``upstream_starting``.
     """
 
     def __init__(self, message: str, *, status: int = 502, code: str = "upstream_unreachable") -> None:

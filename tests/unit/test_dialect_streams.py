@@ -272,7 +272,13 @@ class TestAssembler:
             {"details": [{"index": 0, "type": "t", "text": "y"}, {"index": 1}], "notes": [2]}, "stop"
         )
         last["choices"][0] |= {"token_ids": [2], "filter": {"hate": {"severity": "safe"}}, "stop_reason": 7}
-        whole = joined(first, {**last, "new": 2})
+        made, before = Assembler(), copy.deepcopy(first)
+        for item in (first, {**last, "new": 2}):
+            made.add(item)
+        made.add_payload(DONE)
+        assert first == before
+        whole = made.result()
+        assert whole is not None
         choice = whole["choices"][0]
         assert whole["new"] == 2
         assert choice["token_ids"] == [1, 2]
@@ -341,7 +347,13 @@ class TestAssembler:
             chunk(tool_delta({"index": "0"})),
             chunk(tool_delta({"index": 0, "function": {"arguments": {}}})),
             chunk(tool_delta({"index": 0, "function": {"name": 5}})),
-            chunk(tool_delta({"function": {"name": "f"}}, {"function": {"name": "f"}})),
+            chunk(tool_delta({"function": {"name": "f"}}, {"function": {"name": "g"}})),
+            chunk(
+                tool_delta(
+                    {"index": 0, "function": {"name": "f", "arguments": "{"}},
+                    {"index": 0, "function": {"name": "g"}},
+                )
+            ),
             chunk(
                 tool_delta({"index": 0, "function": {"name": "f"}}, {"index": 0, "function": {"name": "f"}})
             ),
@@ -469,6 +481,22 @@ class TestReplay:
         for choice in middle:
             spelled = "".join(token["token"] for token in choice["logprobs"]["content"])
             assert choice["delta"]["content"] == spelled
+
+    def test_a_token_that_is_only_a_mark_stays_with_its_base(self) -> None:
+        words = ["x" * 19 + "e", "\u0301", " next"]
+        whole = answer(content="".join(words))
+        whole["choices"][0]["logprobs"] = {
+            "content": [{"token": w, "logprob": -0.1, "top_logprobs": []} for w in words]
+        }
+        assert [delta["content"] for delta in deltas(replayed(whole))[1:-1]] == [
+            words[0] + words[1],
+            words[2],
+        ]
+
+    def test_an_answer_without_logprobs_has_chunks_without(self) -> None:
+        whole = answer()
+        del whole["choices"][0]["logprobs"]
+        assert all("logprobs" not in item["choices"][0] for item in replayed(whole) if item["choices"])
 
     @pytest.mark.parametrize(
         "logprobs",

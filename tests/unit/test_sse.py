@@ -21,6 +21,7 @@ def data(*chunks: bytes) -> list[bytes]:
         (b'data: {"a":1}\n\ndata: [DONE]\n\n', [b'{"a":1}', DONE]),
         (b'data:{"a":1}\n\n', [b'{"a":1}']),
         (b"data:  two spaces\n\n", [b" two spaces"]),
+        (b"id: 1\ndata:  two spaces\n\n", [b" two spaces"]),
         (b"data: a\r\n\r\ndata: b\r\n\r\n", [b"a", b"b"]),
         (b"data: a\r\rdata: b\r\r", [b"a", b"b"]),
         (b"data: a\r\n\ndata: b\n\r\n", [b"a", b"b"]),
@@ -77,6 +78,7 @@ def test_an_event_may_have_max_event_bytes_and_no_more() -> None:
     assert len(event) == 100
     for tail in (b"\n\n", b"\r\n\r\n", b"\n", b""):
         assert len(parse(b"\n" + event, tail, max_event=100)) == 1
+        assert len(parse(b"data: a\n\n" + event, tail, max_event=100)) == 2
         with pytest.raises(UpstreamError, match="more than 100 bytes") as caught:
             parse(event + b"y" + tail, max_event=100)
         assert caught.value.code == "upstream_malformed"
