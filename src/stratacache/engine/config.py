@@ -1,0 +1,98 @@
+"""Settings of the engine and the shape of a model: frozen values, checked once, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stratacache.engine.errors import ModelUnavailable
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The Llama architecture's sizes, in the names that Hugging Face's config.json uses."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rope_theta: float
+    rms_norm_eps: float
+    bos_token_id: int
+    eos_token_id: int
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> ModelConfig:
+        """Reads a config.json. Raises ModelUnavailable for a shape this engine would get wrong."""
+        if values.get("model_type") != "llama":
+            raise ModelUnavailable(
+                f"architecture {values.get('model_type')!r} is not supported, only 'llama'"
+            )
+        if values.get("rope_scaling") or not values.get("tie_word_embeddings"):
+            raise ModelUnavailable("scaled RoPE and untied output embeddings are not supported")
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+
+    @property
+    def qkv_width(self) -> int:
+        """Columns of the fused Q, K, V projection."""
+        return (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
+
+    def kv_bytes_per_token(self, dtype: str) -> int:
+        """2 (K and V) · layers · KV heads · head size · bytes of the type."""
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * DTYPE_BYTES[dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How the engine runs.
+
+    block_size      tokens in a KV block
+    num_blocks      size of the pool; None: as many as `kv_memory` bytes hold
+    max_context     prompt + answer, in tokens; None: what the model was trained for
+    token_budget    tokens computed in one step, over all sequences
+    max_running     sequences in the batch; at most `token_budget`, so that each can decode each step
+    max_waiting     sequences in line before new ones are refused
+    prefix_cache    reuse blocks of earlier requests with the same prefix
+    share_inflight  a request whose next block is being computed by another one waits for that block
+    """
+
+    block_size: int = 16
+    num_blocks: int | None = None
+    kv_memory: int = 512 * 1024 * 1024
+    max_context: int | None = None
+    token_budget: int = 256
+    max_running: int = 16
+    max_waiting: int = 256
+    prefix_cache: bool = True
+    share_inflight: bool = True
+    dtype: str = "float32"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "kv_memory", "token_budget", "max_running", "max_waiting", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_running > self.token_budget:
+            raise ValueError(f"max_running ({self.max_running}) is over token_budget ({self.token_budget})")
+        if self.dtype not in DTYPE_BYTES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, not {self.dtype!r}")
+
+    def pool_blocks(self, model: ModelConfig) -> int:
+        """Blocks in the pool. Raises ValueError when the memory holds none."""
+        per_block = model.kv_bytes_per_token(self.dtype) * self.block_size
+        blocks = self.kv_memory // per_block if self.num_blocks is None else self.num_blocks
+        if blocks < 1:
+            raise ValueError(f"kv_memory {self.kv_memory} holds no block of {per_block} bytes")
+        return blocks
+
+    def context_limit(self, model: ModelConfig) -> int:
+        """Longest sequence, in tokens: the setting, the model and the whole pool bound it."""
+        wanted = self.max_context or model.max_position_embeddings
+        return min(wanted, model.max_position_embeddings, self.pool_blocks(model) * self.block_size)

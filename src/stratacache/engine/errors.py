@@ -1,0 +1,67 @@
+"""What the engine may raise, and the HTTP status and OpenAI error code that each one becomes.
+
+EngineError
+├── ModelUnavailable      no model file, or one that this engine cannot run
+└── RequestError          the request's fault or the load's; has a status, a code and a parameter
+    ├── InvalidRequest    400
+    ├── ContextLengthExceeded  400, `context_length_exceeded`
+    ├── UnsupportedFeature     400, `unsupported_parameter`
+    ├── BodyTooLarge      413
+    └── Overloaded        503, the waiting line is full or the engine is closing
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+
+class ModelUnavailable(EngineError):
+    """The model cannot be found, read or run; the message says what to do."""
+
+
+class RequestError(EngineError):
+    """A request that is refused. `param` names the field at fault, where there is one."""
+
+    status = 400
+    kind = "invalid_request_error"
+    code: str | None = None
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(RequestError):
+    """The body is not what the endpoint takes."""
+
+    code = "invalid_value"
+
+
+class UnsupportedFeature(RequestError):
+    """The field is known and changes the answer, and this engine cannot honour it."""
+
+    code = "unsupported_parameter"
+
+
+class ContextLengthExceeded(RequestError):
+    """The prompt can never fit: known at once, before anything is computed."""
+
+    code = "context_length_exceeded"
+
+
+class BodyTooLarge(RequestError):
+    """The body is over the configured limit."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class Overloaded(RequestError):
+    """No room in the waiting line, or the engine is shutting down; the client may retry."""
+
+    status = 503
+    kind = "server_error"
+    code = "overloaded"

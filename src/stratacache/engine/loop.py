@@ -1,0 +1,160 @@
+"""The engine's thread: takes requests in, steps the core, hands text out. The only owner of the core."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from stratacache.engine.engine import Engine, Output, Stats
+from stratacache.engine.errors import EngineError, Overloaded, RequestError
+from stratacache.engine.sequence import Generation
+from stratacache.engine.text import TextStream
+from stratacache.engine.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a request has to hear: new text (maybe none), the counts so far, and its end."""
+
+    text: str
+    completion_tokens: int
+    cached_tokens: int
+    finish_reason: Literal["stop", "length"] | None = None
+    error: EngineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request with its stop strings and where to report; `report` is called on the engine's thread."""
+
+    generation: Generation
+    stops: tuple[str, ...]
+    report: Callable[[Progress], None]
+
+
+class EngineFailed(EngineError):
+    """The core broke an invariant or ran out of memory; the process should be replaced."""
+
+
+class _Live:
+    """A job in the core, with the text it has produced."""
+
+    __slots__ = ("cached", "job", "stream", "tokens")
+
+    def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
+        self.job = job
+        self.stream = TextStream(tokenizer, job.stops)
+        self.tokens = 0
+        self.cached = 0
+
+
+class EngineThread:
+    """Runs an Engine on its own thread. `submit`, `cancel` and `stop` are safe from any thread."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._on_failure = on_failure or (lambda: None)
+        self._inbox: queue.SimpleQueue[Job | str | None] = queue.SimpleQueue()
+        self._live: dict[str, _Live] = {}
+        self._stopping = False
+        self._closed: EngineError | None = None
+        self._closing = threading.Lock()  # a job is either in the inbox before the end, or refused after it
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.stats: Stats = engine.stats()  # replaced as a whole after each step: readable from any thread
+        self.failed = False
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Queues a request; refusals and results all come through `job.report`."""
+        with self._closing:
+            if self._closed is None:
+                self._inbox.put(job)
+                return
+        job.report(Progress("", 0, 0, error=self._closed))
+
+    def cancel(self, request_id: str) -> None:
+        """Ends a request without a further report. Harmless when it is done already."""
+        self._inbox.put(request_id)
+
+    def stop(self) -> None:
+        """Ends the thread after the step under way; open requests hear Overloaded. May be repeated."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._take_in()
+                for output in self._engine.step():
+                    self._deliver(output)
+                self.stats = self._engine.stats()
+            self._end_all(Overloaded("the engine is shutting down"))
+        except Exception as error:
+            log.exception("the engine failed")
+            self.failed = True
+            self._end_all(EngineFailed(f"the engine failed: {error}"))
+            self._on_failure()
+
+    def _take_in(self) -> None:
+        """Handles what is queued; waits for something when the core has nothing to do."""
+        while not self._stopping:
+            try:
+                item = self._inbox.get(block=not self._engine.has_work)
+            except queue.Empty:
+                return
+            if item is None:
+                self._stopping = True
+            elif isinstance(item, str):
+                if self._live.pop(item, None):
+                    self._engine.abort(item)
+            else:
+                self._admit(item)
+
+    def _admit(self, job: Job) -> None:
+        try:
+            self._engine.add(job.generation)
+        except RequestError as error:
+            job.report(Progress("", 0, 0, error=error))
+        else:
+            self._live[job.generation.id] = _Live(job, self._tokenizer)
+
+    def _deliver(self, output: Output) -> None:
+        live = self._live[output.request_id]
+        live.tokens += 1
+        live.cached = output.cached_tokens
+        text = live.stream.push(output.token)
+        reason = output.finish_reason
+        if live.stream.stopped:
+            if reason is None:
+                self._engine.abort(output.request_id)
+            reason = "stop"
+        elif reason:
+            text += live.stream.flush()
+            reason = "stop" if live.stream.stopped else reason
+        if reason:
+            del self._live[output.request_id]
+        live.job.report(Progress(text, live.tokens, live.cached, reason))
+
+    def _end_all(self, error: EngineError) -> None:
+        """Reports the end to every open request, those still queued included."""
+        with self._closing:
+            self._closed = error
+        for live in self._live.values():
+            live.job.report(Progress("", live.tokens, live.cached, error=error))
+        self._live.clear()
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if isinstance(item, Job):
+                item.report(Progress("", 0, 0, error=error))
