@@ -69,7 +69,7 @@ class System:
             authenticator,
             preparer,
             self.pipeline,
-            ModelList(router, self.upstreams),
+            ModelList(preparer, router, self.upstreams),
             self.metrics,
             self.store,
             self.upstreams,

@@ -60,6 +60,17 @@ async def test_our_keys_never_reach_the_upstream(fake: FakeUpstream, keyed: Gate
         assert call.headers["authorization"] == "Bearer sk-upstream-secret"
 
 
+async def test_a_model_list_does_not_carry_our_keys_upstream(fake: FakeUpstream) -> None:
+    upstream = {"name": "fake", "kind": "openai", "base_url": fake.base_url, "models": ["fake-*"]}
+    auth = {"keys": [{"key_hash": key_hash("key-a")}]}
+    async with running_gateway(fake, {"upstreams": [upstream], "auth": auth}) as gateway:
+        async with gateway.http.get(f"{gateway.base_url}/models", headers=bearer("key-a")) as response:
+            assert [model["id"] for model in (await response.json())["data"]] == ["fake-model"]
+        await gateway.ask(question(), bearer("key-a"))
+    assert len(fake.calls) == 2
+    assert not any("authorization" in call.headers for call in fake.calls)
+
+
 @pytest.mark.parametrize(
     ("headers", "path", "status", "code"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stratacache.engine import server
+from stratacache.engine import command
 
 EXAMPLE = """example:
   stratacache engine --port 8901
@@ -12,8 +12,8 @@ EXAMPLE = """example:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    server.add_arguments(parser)
+    command.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    return server.run_from_args(args)
+    return command.run_from_args(args)

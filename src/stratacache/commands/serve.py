@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -77,4 +78,8 @@ def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socke
         log_level="warning",
         timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
     )
+    # uvicorn drains on a signal and then raises it again for whoever handled it before: here nobody has to,
+    # so a drained gateway ends with exit code 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[listener])

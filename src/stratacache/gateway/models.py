@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stratacache.errors import UpstreamError
+from stratacache.gateway.prepare import Preparer
 from stratacache.ports import Upstream
 from stratacache.types import JSON
 from stratacache.upstream.router import Router
@@ -18,12 +19,13 @@ LIST_TIMEOUT = 3.0  # seconds an upstream may take to list its models; then it i
 class ModelList:
     """Lists what a client may ask for."""
 
-    def __init__(self, router: Router, upstreams: Mapping[str, Upstream]) -> None:
+    def __init__(self, preparer: Preparer, router: Router, upstreams: Mapping[str, Upstream]) -> None:
+        self._preparer = preparer
         self._router = router
         self._upstreams = upstreams
 
     async def all(self, headers: Mapping[str, str]) -> dict[str, JSON]:
-        """OpenAI's list object. ``headers`` are forwarded to upstreams that list their own."""
+        """OpenAI's list object. The caller's credential goes to upstreams that have no key of their own."""
         owners = dict(self._router.models())
         lists = await asyncio.gather(
             *(self._ask(name, headers) for name in self._router.wildcard_upstreams())
@@ -37,9 +39,11 @@ class ModelList:
         return _model(name, self._router.resolve(name).upstream)
 
     async def _ask(self, name: str, headers: Mapping[str, str]) -> tuple[str, list[str]]:
+        credential = self._preparer.forwarded_credential(headers, name)
+        sent = {"authorization": str(credential)} if credential else {}
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
-                response = await self._upstreams[name].forward("GET", "/models", "", b"", headers)
+                response = await self._upstreams[name].forward("GET", "/models", "", b"", sent)
                 try:
                     listed = msgspec.json.decode(await response.read(), type=_Listed)
                 finally:

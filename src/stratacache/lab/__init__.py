@@ -1,0 +1,1 @@
+"""Instruments: what measures and shows the cache, over HTTP like any client."""

@@ -1,0 +1,121 @@
+"""The demo's traffic: real questions in English and Chinese, made to repeat the way LLM traffic repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MODEL = "smollm2-135m"
+BRIEF = "You are a helpful assistant. Answer in one short sentence."
+
+Body = dict[str, Any]
+
+
+def chat(*messages: tuple[str, str], max_tokens: int = 96, **fields: Any) -> Body:
+    """A chat request of (role, content) messages, greedy so that the run is repeatable."""
+    return {
+        "model": MODEL,
+        "messages": [{"role": role, "content": content} for role, content in messages],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        **fields,
+    }
+
+
+QUESTIONS = (
+    "What is the capital of France?",
+    "How many days does a leap year have?",
+    "What is a hash function?",
+    "Who wrote Romeo and Juliet?",
+    "What happened in March 2024?",
+    "法国的首都是哪里？",
+    "什么是缓存？",
+    "一年有多少个月？",
+)
+
+REFORMATTED = {
+    "What is the capital of France?": "  what is  the capital of France？",
+    "How many days does a leap year have?": "How many days does a leap year have",
+    "What is a hash function?": "Ｗhat is a ｈａｓｈ function?",
+    "Who wrote Romeo and Juliet?": "who wrote Romeo and Juliet ?",
+    "What happened in March 2024?": "What happened in 2024-03?",
+    "法国的首都是哪里？": "法国的首都是哪里?",
+    "什么是缓存？": " 什么是缓存 ",
+    "一年有多少个月？": "一年有多少个月",
+}
+"""The same question as people and programs write it: spaces, full-width forms, dates, final punctuation."""
+
+
+def questions() -> list[Body]:
+    return [chat(("system", BRIEF), ("user", text)) for text in QUESTIONS]
+
+
+def reformatted() -> list[Body]:
+    """Each question in another form, its JSON fields in another order."""
+    bodies = [chat(("system", BRIEF), ("user", REFORMATTED[text])) for text in QUESTIONS]
+    return [dict(reversed(body.items())) for body in bodies]
+
+
+def near_misses() -> list[Body]:
+    """Close to a cached question, yet another one: none may be answered from cache."""
+    text = QUESTIONS[0]
+    return [
+        chat(("system", BRIEF), ("user", text.replace("capital", "largest city"))),
+        chat(("system", BRIEF), ("user", text.replace("is", "is not"))),
+        chat(("system", "You are a pirate. Answer in one short sentence."), ("user", text)),
+        chat(("system", BRIEF), ("user", text), max_tokens=95),
+        chat(("system", BRIEF), ("user", "法国的首都不是哪里？")),
+    ]
+
+
+CONVERSATION = (
+    "I am planning a three-day trip to Paris. Which district should I stay in?",
+    "Which museum should I see first?",
+    "What should I eat there?",
+    "How do I get from the airport to the centre?",
+    "Please sum up the plan in two sentences.",
+)
+"""The user's turns of one conversation; every turn carries all earlier ones as its prefix."""
+
+GUIDE = " ".join(
+    f"Rule {n}: {text}"
+    for n, text in enumerate(
+        (
+            "Greet the customer once, by name when it is known, and never twice in one conversation.",
+            "Answer from the shop's published policies only, and say so when a policy is silent on a question.",
+            "Orders can be changed within thirty minutes after payment; later changes need a return.",
+            "Returns are free within thirty days, in the original packing, with the slip from the parcel.",
+            "Refunds go to the card that paid and take five to seven working days after we receive the goods.",
+            "Express delivery reaches cities the next working day and villages within three working days.",
+            "Gift cards cannot be returned, cannot be exchanged for money and do not expire for five years.",
+            "Damaged goods are replaced at once when a photograph arrives within three days of delivery.",
+            "Never ask for a password, a full card number or a birthday; a four-digit order code is enough.",
+            "Prices on the web page are binding; prices in old newsletters are not, and we say so politely.",
+            "A discount code works once, on goods at full price, and not together with another code.",
+            "Complaints about staff go to a person; take the order code and promise an answer in two days.",
+            "Business customers may pay by invoice within thirty days when their account is confirmed.",
+            "Batteries, perfume and paint travel by road only, so they never come with express delivery.",
+            "Spare parts are kept for seven years; name the model and the year when you ask for one.",
+            "Answer in the customer's language, in one or two short sentences, without bullet points.",
+        ),
+        start=1,
+    )
+)
+"""The long system prompt that eight users share: as real support prompts are, all rules and no question."""
+
+SUPPORT_QUESTIONS = (
+    "Can I change my order after an hour?",
+    "How long does a refund take?",
+    "Does perfume come with express delivery?",
+    "Can I return a gift card?",
+    "My parcel arrived damaged. What now?",
+    "Can I pay by invoice?",
+    "Do you need my password?",
+    "我可以退货吗？",
+)
+
+
+def support(question: str) -> Body:
+    return chat(("system", "You answer for a web shop. " + GUIDE * 2), ("user", question), max_tokens=24)
+
+
+STAMPEDE = chat(("system", BRIEF), ("user", "What is a cache stampede?"))
