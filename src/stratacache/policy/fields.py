@@ -1,0 +1,143 @@
+"""Every field of a request classed: in the key, proved irrelevant to the answer, or not to be cached at all.
+
+A deny-list: what is not named here is in the key, so a field that nobody knows yet costs hits and never serves
+a wrong answer (requirement B1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import msgspec
+
+from stratacache.types import JSON
+
+CHAT = "chat.completions"
+
+
+class FieldClass(Enum):
+    """What a field means for the exact key."""
+
+    IN_KEY = "in key"
+    IRRELEVANT = "irrelevant"
+    BYPASSES = "bypasses"
+
+
+class Bypass(msgspec.Struct, frozen=True):
+    """A field whose presence (in a value that ``applies``) makes a request uncacheable.
+
+    ``reason`` is the word in ``x-strata-reason``, ``why`` one line for people. A value that does not apply
+    (null, false) leaves the field in the key.
+    """
+
+    reason: str
+    why: str
+    applies: Callable[[JSON], bool]
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """The classes of one endpoint's fields; ``irrelevant`` maps a field to its proof in one line."""
+
+    irrelevant: Mapping[str, str]
+    bypasses: Mapping[str, Bypass]
+
+
+def _given(value: JSON) -> bool:
+    return value is not None and value is not False
+
+
+def _wants_audio(value: JSON) -> bool:
+    return isinstance(value, list) and any(v != "text" for v in value)
+
+
+def _has_hosted_tool(value: JSON) -> bool:
+    """A tool that the upstream runs itself: its results are live, or it acts. Malformed tools count as hosted."""
+    if not isinstance(value, list):
+        return value is not None
+    return any(not isinstance(tool, dict) or tool.get("type") not in ("function", "custom") for tool in value)
+
+
+_LIVE_MODEL_PARTS = ("-search-preview", "-search-api", ":online")
+
+
+def _searches_the_web(model: JSON) -> bool:
+    return isinstance(model, str) and any(part in model for part in _LIVE_MODEL_PARTS)
+
+
+_LIVE = "the answer depends on a live search"
+_CREDENTIAL = "a credential in the body must not be stored with the key"
+
+_CHAT = Dialect(
+    irrelevant={
+        "stream": "one answer in pieces or whole; a stored answer replays either way",
+        "stream_options": "adds usage or padding chunks to a stream, which the replay makes itself",
+        "user": "an end-user id for the provider's abuse monitoring and cache bucketing",
+        "safety_identifier": "an end-user id for the provider's abuse monitoring",
+        "metadata": "labels that the provider keeps beside a stored completion",
+        "prompt_cache_key": "routes to a machine whose prefix cache is warm; prefixes change cost, not output",
+        "prompt_cache_retention": "how long the provider keeps a prefix; changes cost, not output",
+        "prompt_cache_options": "where and how long the provider caches a prefix; changes cost, not output",
+        "request_id": "vLLM: names the request in logs and in the response id",
+        "rid": "SGLang: names the request so that it can be aborted",
+    },
+    bypasses={
+        "store": Bypass(
+            "stored_upstream", "the provider is asked to keep every completion: a side effect", _given
+        ),
+        "web_search_options": Bypass("live_search", _LIVE, _given),
+        "search_parameters": Bypass("live_search", _LIVE, _given),
+        "enable_search": Bypass("live_search", _LIVE, _given),
+        "plugins": Bypass("live_search", _LIVE, _given),
+        "model": Bypass("live_search", "the model searches the web for every answer", _searches_the_web),
+        "audio": Bypass("audio_output", "an audio answer has an id that expires at the provider", _given),
+        "modalities": Bypass(
+            "audio_output", "an audio answer has an id that expires at the provider", _wants_audio
+        ),
+        "tools": Bypass("hosted_tool", "a tool that the provider runs is live or acts", _has_hosted_tool),
+        "kv_transfer_params": Bypass("engine_state", "names blocks in another engine's memory", _given),
+        "session_params": Bypass("engine_state", "continues a session kept in the engine", _given),
+        "api_key": Bypass("credential_in_body", _CREDENTIAL, _given),
+        "aws_access_key_id": Bypass("credential_in_body", _CREDENTIAL, _given),
+        "aws_secret_access_key": Bypass("credential_in_body", _CREDENTIAL, _given),
+        "aws_session_token": Bypass("credential_in_body", _CREDENTIAL, _given),
+        "azure_ad_token": Bypass("credential_in_body", _CREDENTIAL, _given),
+        "vertex_credentials": Bypass("credential_in_body", _CREDENTIAL, _given),
+    },
+)
+
+_NOTHING_PROVED = Dialect(irrelevant={}, bypasses={})
+_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT}
+_IRRELEVANT = {endpoint: frozenset(dialect.irrelevant) for endpoint, dialect in _DIALECTS.items()}
+
+
+def dialect(endpoint: str) -> Dialect:
+    """The classes for ``endpoint``; of an unknown endpoint nothing is proved, so all fields are in its key."""
+    return _DIALECTS.get(endpoint, _NOTHING_PROVED)
+
+
+def irrelevant_fields(endpoint: str) -> frozenset[str]:
+    """Names of the top-level body fields that are left out of the key of ``endpoint``."""
+    return _IRRELEVANT.get(endpoint, frozenset())
+
+
+def classify(endpoint: str, field: str) -> FieldClass:
+    """The class of one top-level field; an unknown one is in the key."""
+    known = dialect(endpoint)
+    if field in known.irrelevant:
+        return FieldClass.IRRELEVANT
+    return FieldClass.BYPASSES if field in known.bypasses else FieldClass.IN_KEY
+
+
+def bypass_reason(endpoint: str, body: Mapping[str, JSON]) -> str | None:
+    """Why this body must not be answered from cache nor stored, as a word of ``BYPASS_REASONS``; None if it may."""
+    bypasses = dialect(endpoint).bypasses
+    for field, value in body.items():
+        rule = bypasses.get(field)
+        if rule is not None and rule.applies(value):
+            return rule.reason
+    return None
+
+
+BYPASS_REASONS: frozenset[str] = frozenset(b.reason for d in _DIALECTS.values() for b in d.bypasses.values())
+"""Every word that ``bypass_reason`` can return."""

@@ -1,0 +1,116 @@
+"""The exact key: one unambiguous encoding of everything that can change the answer, and its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from stratacache.policy.fields import CHAT, irrelevant_fields
+from stratacache.policy.normalise import NORMALISER_VERSION, is_material_prompt, normalise_all, tidy
+from stratacache.types import JSON, Key, Request
+
+KEY_VERSION: int = 1
+"""Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
+
+_INSTRUCTING = ("system", "developer")
+# With one of these the answer repeats or continues the prompt itself, so the prompt must match to the byte.
+_SHOWS_PROMPT = ("echo", "prompt_logprobs", "return_token_ids", "continue_final_message")
+
+
+def exact_key(request: Request, *, history_window: int | None = None) -> Key:
+    """The key under which the answer to ``request`` is stored. Pure; the request is not changed.
+
+    ``form`` is a JSON list (sorted object keys, so wire order and white space do not matter) of: versions and
+    the history window, endpoint, upstream, resolved model, scope, forwarded headers, and the body without the
+    fields proved irrelevant. Lists keep neighbours apart: no text can move from one field into the next.
+
+    Args:
+        request: its body is a chat request for the prose rules to apply; other endpoints are taken to the byte.
+        history_window: None for all turns, or the last n turns; see ``windowed``.
+
+    Raises:
+        ValueError: ``history_window`` is less than 1.
+    """
+    left_out = irrelevant_fields(request.endpoint)
+    body = {name: value for name, value in request.body.items() if name not in left_out}
+    body["model"] = request.resolved_model
+    if request.endpoint == CHAT and isinstance(messages := body.get("messages"), list):
+        exact = any(body.get(name) for name in _SHOWS_PROMPT)
+        folded = messages if exact else _fold_user_text(messages)
+        body["messages"] = folded if history_window is None else windowed(folded, history_window)
+    scope = request.scope
+    form = _encode(
+        [
+            ["stratacache", KEY_VERSION, NORMALISER_VERSION, history_window],
+            request.endpoint,
+            request.upstream,
+            request.resolved_model,
+            [scope.tenant, scope.namespace, scope.profile, scope.credential],
+            sorted(request.headers),
+            body,
+        ]
+    )
+    return Key(digest=hashlib.sha256(form).digest(), form=form)
+
+
+def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
+    """System and developer messages, and all messages from the ``turns``-th last user message on (B3).
+
+    A turn is a user message and what follows it, so calls of tools and their results are never torn apart.
+    """
+    if turns < 1:
+        raise ValueError("history_window must be at least 1")
+    starts = [i for i, message in enumerate(messages) if _role(message) == "user"]
+    start = starts[-turns] if len(starts) >= turns else 0
+    return [m for i, m in enumerate(messages) if i >= start or _role(m) in _INSTRUCTING]
+
+
+def _role(message: JSON) -> JSON:
+    return message.get("role") if isinstance(message, Mapping) else None
+
+
+def _fold_user_text(messages: Sequence[JSON]) -> list[JSON]:
+    """The messages with user prose in normal form; every other role is kept to the byte.
+
+    Under a system prompt that works on the text itself (a translator, a proofreader) user text is only tidied.
+    """
+    texts = [t for message in messages if _role(message) == "user" for t in _texts(message.get("content"))]
+    instructions = (t for m in messages if _role(m) in _INSTRUCTING for t in _texts(m.get("content")))
+    material = any(is_material_prompt(text) for text in instructions)
+    forms = iter([tidy(text) for text in texts] if material else normalise_all(texts))
+    return [_with_forms(m, forms) if _role(m) == "user" else m for m in messages]
+
+
+def _texts(content: JSON) -> list[str]:
+    """The texts of a message's content, a string or a list of typed parts, in order."""
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] for part in content if _is_text(part)] if isinstance(content, list) else []
+
+
+def _is_text(part: JSON) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _with_forms(message: Mapping[str, JSON], forms: Iterator[str]) -> dict[str, JSON]:
+    """A copy of a user message with its texts, in the order of ``_texts``, replaced by their normal forms."""
+    content = message.get("content")
+    if isinstance(content, str):
+        content = next(forms)
+    elif isinstance(content, list):
+        content = [{**part, "text": next(forms)} if _is_text(part) else part for part in content]
+    else:
+        return dict(message)
+    return {**message, "content": content}
+
+
+def _encode(form: list[JSON]) -> bytes:
+    try:
+        return msgspec.json.encode(form, order="sorted")
+    except UnicodeEncodeError:
+        # A lone surrogate: never from JSON, but a library's caller may pass one. Escaped it stays unambiguous,
+        # because the encoder above writes no surrogate escapes.
+        return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
