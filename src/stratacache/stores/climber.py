@@ -11,7 +11,10 @@ from __future__ import annotations
 _FIRST_STEP = 0.0625  # of the store, as in Caffeine
 _DECAY = 0.98  # per step, as in Caffeine
 _RESTART = 0.05  # a hit rate that moves this much between samples is new traffic: full steps again
-_START = 0.2
+# Caffeine starts at 1 %. For traffic that favours the recent, the way up from there is flat until the window
+# holds most of what is used again, and the climber wanders (hit rate 0.21 where LRU has 0.75 and a start at 40 %
+# has 0.72). The way down is not flat: 40 % costs popular (Zipf) traffic 0.015 at most.
+_START = 0.4
 _LEAST, _MOST = 0.01, 0.80
 
 

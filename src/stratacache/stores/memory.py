@@ -138,8 +138,14 @@ class MemoryStore:
             self._rejections += 1
             return False
         slot = _Slot(entry, self._clock.monotonic() + lifetime, cost)
-        (previous or self._window).add(digest, slot)
         self._deadlines.add(digest, slot.deadline)
+        self._count_accesses()
+        if previous is None and cost > self._window_bytes:
+            self._admit(
+                digest, slot
+            )  # passing through, it would sweep the window empty even if it is declined
+        else:
+            (previous or self._window).add(digest, slot)
         self._settle()
         if self._segment_of(digest) is None:
             self._rejections += 1
@@ -219,7 +225,6 @@ class MemoryStore:
 
     def _settle(self) -> None:
         """Bring the store within max_bytes and move the segments towards their bounds, after a put."""
-        self._count_accesses()
         entries = sum(len(segment.slots) for segment in self._segments())
         self._sketch.grow(entries)
         self._climb(entries)
@@ -243,7 +248,7 @@ class MemoryStore:
         return chain(*(segment.slots.items() for segment in (self._probation, self._protected, self._window)))
 
     def _admit(self, digest: bytes, slot: _Slot) -> None:
-        """Let a candidate that left the window into the main part if it is worth more than what it displaces."""
+        """Let a candidate from the window into the main part if it is worth more than what it displaces."""
         excess = self._bytes() + slot.cost - self._max_bytes
         worth = self._sketch.estimate(digest)
         victims: list[bytes] = []

@@ -76,6 +76,7 @@ def open_reader(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """A second, read-only connection to a file that ``open_writer`` has opened."""
     try:
         connection = _connect(path, busy_seconds)
+        _configure(connection)
         connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
         raise StoreError(f"cannot open the SQLite store {path} for reading: {error}") from error
@@ -122,6 +123,7 @@ def _prepare(path: Path, busy_seconds: float) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = _connect(path, busy_seconds)
     try:
+        _configure(connection)
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _create(connection)
         _require_ours(connection, path)
@@ -141,14 +143,16 @@ def _prepare(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     # isolation_level=None: transactions begin and end where we say, not where the module guesses.
-    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+    return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+
+
+def _configure(connection: sqlite3.Connection) -> None:
     connection.execute(
         "PRAGMA synchronous = NORMAL"
     )  # with WAL: a power cut may lose the last answers, no more
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_PAGES * PAGE_BYTES}")
-    return connection
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,355 @@
+"""The SQLite file: how it is made, recognised, bounded, and what happens when it is broken, full or locked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.clock import FakeClock
+
+from stratacache.errors import SettingsError, StoreError
+from stratacache.stores.lane import Lane
+from stratacache.stores.sqlite import SQLiteStore
+from stratacache.types import Entry
+
+MAX_BYTES = 400_000
+
+
+def digest_of(name: object) -> bytes:
+    return hashlib.sha256(str(name).encode()).digest()
+
+
+def entry_of(clock: FakeClock, text: str = "answer", *, ttl: float = 1e6, size: int = 0) -> Entry:
+    body = text.encode().ljust(size)
+    return Entry(form=b"form", body=body, created_at=clock.now(), expires_at=clock.now() + ttl)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache.db"
+
+
+@pytest.fixture
+async def store(path: Path, clock: FakeClock) -> AsyncIterator[SQLiteStore]:
+    made = SQLiteStore(path, MAX_BYTES, clock, busy_seconds=0.01)
+    yield made
+    await made.close()
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+def spoil(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def damage(path: Path, marker: bytes) -> None:
+    """Overwrite the page that holds ``marker``."""
+    content = bytearray(path.read_bytes())
+    page = content.index(marker) // 16_384 * 16_384
+    content[page : page + 200] = b"\xff" * 200
+    path.write_bytes(content)
+
+
+async def test_files_are_private_and_the_folder_is_made(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "a" / "b" / "cache.db"
+    store = SQLiteStore(path, MAX_BYTES, clock)
+    await store.put(b"a", entry_of(clock))
+    assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
+        "cache.db": 0o600,
+        "cache.db-wal": 0o600,
+        "cache.db-shm": 0o600,
+        "cache.db.lock": 0o600,
+    }
+    await store.close()
+
+
+async def test_entries_outlive_the_store(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    await store.put(b"a", entry_of(clock))
+    await store.close()
+    again = SQLiteStore(path, MAX_BYTES, clock)
+    assert await again.get(b"a") == entry_of(clock)
+    await again.check()
+    await again.close()
+
+
+def test_another_programs_database_is_left_alone(path: Path, clock: FakeClock) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE notes (text)")
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"another program's database; name another file"):
+        SQLiteStore(path, MAX_BYTES, clock)
+    assert path.read_bytes() == before
+
+
+async def test_a_newer_file_is_left_alone(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    await store.close()
+    newer = sqlite3.connect(path)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    with pytest.raises(StoreError, match=r"schema version 99.*upgrade Stratacache"):
+        SQLiteStore(path, MAX_BYTES, clock)
+    assert not list(path.parent.glob("*corrupt*"))
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" + b"\x07" * 5000])
+async def test_a_file_that_is_no_database_is_moved_aside(
+    path: Path, clock: FakeClock, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil(path, content)
+    store = SQLiteStore(path, MAX_BYTES, clock)
+    assert await store.put(b"a", entry_of(clock))
+    await store.check()
+    await store.close()
+    aside = path.with_name("cache.db.corrupt-20231114T221320Z")
+    assert aside.read_bytes() == content
+    assert f"moved to {aside}" in caplog.text
+
+
+async def test_a_damaged_page_is_found_at_the_start(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    for number in range(40):
+        await store.put(digest_of(number), entry_of(clock, f"text of {number}", size=2000))
+    await store.close()
+    damage(path, b"text of 20")
+    again = SQLiteStore(path, MAX_BYTES, clock)
+    assert (await again.stats()).entries == 0
+    await again.close()
+    assert len(list(path.parent.glob("cache.db.corrupt-*"))) == 1
+
+
+async def test_damage_met_by_a_read_is_an_error_and_a_fresh_start_next_time(
+    store: SQLiteStore, path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratacache.stores.sqlite_file._CHECKED_BYTES", 0)
+    for number in range(40):
+        await store.put(digest_of(number), entry_of(clock, f"text of {number}", size=2000))
+    await store.close()
+    damage(path, b"text of 20")
+    damaged = SQLiteStore(path, MAX_BYTES, clock)
+    with pytest.raises(StoreError, match="will be replaced at the next start"):
+        await damaged.get(digest_of(20))
+    await damaged.close()
+    again = SQLiteStore(path, MAX_BYTES, clock)
+    assert await again.get(digest_of(20)) is None
+    await again.check()
+    await again.close()
+
+
+async def test_a_second_damaged_file_does_not_overwrite_the_first(path: Path, clock: FakeClock) -> None:
+    for content in (b"first" * 100, b"second" * 100):
+        spoil(path, content)
+        await SQLiteStore(path, MAX_BYTES, clock).close()
+    assert len(list(path.parent.glob("cache.db.corrupt-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "body = x'00'",
+        "form = form || x'00', body = substr(body, 2)",
+        "meta = x'c1'",
+        "meta = 7",
+        "crc = 'text'",
+        "expires = expires + 3600",
+        "digest = (SELECT digest FROM entries WHERE id = 2), id = 9",
+    ],
+)
+async def test_a_torn_or_foreign_row_is_a_miss_and_is_deleted(
+    store: SQLiteStore, path: Path, clock: FakeClock, change: str
+) -> None:
+    await store.put(digest_of("a"), entry_of(clock, "a"))
+    await store.put(digest_of("b"), entry_of(clock, "b"))
+    vandal = sqlite3.connect(path)
+    if "digest" in change:
+        vandal.execute("UPDATE entries SET digest = x'00' WHERE id = 2")
+        vandal.execute("UPDATE entries SET digest = ? WHERE id = 1", (digest_of("b"),))
+        asked = digest_of("b")
+    else:
+        vandal.execute(f"UPDATE entries SET {change} WHERE id = 1")
+        asked = digest_of("a")
+    vandal.commit()
+    with pytest.raises(StoreError, match="torn or foreign"):
+        await store.check()
+    assert await store.get(asked) is None
+    await asyncio.gather(*store._tasks)
+    assert vandal.execute("SELECT count(*) FROM entries WHERE digest = ?", (asked,)).fetchone() == (0,)
+    vandal.close()
+
+
+async def test_a_late_removal_does_not_hit_what_replaced_the_row(
+    store: SQLiteStore, clock: FakeClock
+) -> None:
+    await store.put(b"a", entry_of(clock, "old", ttl=5))
+    clock.advance(6)
+    found, kept = await asyncio.gather(store.get(b"a"), store.put(b"a", entry_of(clock, "new")))
+    assert (found, kept) == (None, True) or found == entry_of(clock, "new")
+    await asyncio.gather(*store._tasks)
+    assert await store.get(b"a") == entry_of(clock, "new")
+
+
+async def test_a_full_disk_is_an_error_and_loses_nothing(store: SQLiteStore, clock: FakeClock) -> None:
+    await store.put(b"a", entry_of(clock, "kept"))
+    pages = await store._writer.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+    await store._writer.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}"))
+    with pytest.raises(StoreError, match="full") as caught:
+        await store.put(b"b", entry_of(clock, size=90_000))
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    assert await store.get(b"a") == entry_of(clock, "kept")
+    assert await store.get(b"b") is None
+    await store._writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 100000"))
+    assert await store.put(b"b", entry_of(clock, size=90_000))
+    await store.check()
+
+
+async def test_a_locked_file_is_an_error_for_writes_only(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    await store.put(b"a", entry_of(clock))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="locked"):
+        await store.put(b"b", entry_of(clock))
+    with pytest.raises(StoreError, match="locked"):
+        await store.delete([b"a"])
+    assert await store.get(b"a") == entry_of(clock)
+    other.execute("ROLLBACK")
+    assert await store.put(b"b", entry_of(clock))
+    other.close()
+
+
+async def test_a_background_write_that_fails_is_logged(
+    store: SQLiteStore, path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.put(b"a", entry_of(clock, ttl=1))
+    clock.advance(2)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert await store.get(b"a") is None
+    await asyncio.gather(*store._tasks)
+    assert "locked" in caplog.text
+    other.close()
+
+
+async def test_a_full_queue_is_an_error(path: Path) -> None:
+    go = threading.Event()
+    lane = Lane("test", lambda: sqlite3.connect(path))
+    waiting = [asyncio.ensure_future(lane.run(lambda _: go.wait())) for _ in range(1024)]
+    await asyncio.wait(waiting, timeout=0)
+    with pytest.raises(StoreError, match="1024 operations are waiting"):
+        await lane.run(lambda _: None)
+    go.set()
+    await asyncio.gather(*waiting)
+    assert await lane.run(lambda _: 7) == 7
+    await lane.close()
+
+
+async def test_the_least_recently_used_makes_way(store: SQLiteStore, clock: FakeClock) -> None:
+    for number in range(10):
+        await store.put(digest_of(number), entry_of(clock, size=30_000))
+        clock.advance(100)
+    for number in (0, 1):
+        await store.get(digest_of(number))
+    for number in range(10, 15):
+        clock.advance(100)
+        await store.put(digest_of(number), entry_of(clock, size=30_000))
+    kept = {number for number in range(15) if await store.get(digest_of(number)) is not None}
+    assert kept == {0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
+
+
+async def test_uses_are_written_once_a_minute_and_without_a_put(store: SQLiteStore, clock: FakeClock) -> None:
+    for number in range(256):
+        await store.put(digest_of(number), entry_of(clock))
+    for number in range(256):
+        await store.get(digest_of(number))
+    assert store._uses == {}
+    clock.advance(60)
+    for number in range(256):
+        await store.get(digest_of(number))
+    await asyncio.gather(*store._tasks)
+    query = "SELECT min(used), max(used) FROM entries"
+    used = await store._reader.run(lambda connection: connection.execute(query).fetchone())
+    assert used == (int(clock.now()), int(clock.now()))
+
+
+async def test_uses_that_wait_are_written_at_close(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    await store.put(b"a", entry_of(clock))
+    clock.advance(100)
+    await store.get(b"a")
+    await store.close()
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT used FROM entries").fetchone() == (int(clock.now()),)
+    reader.close()
+
+
+async def test_expired_rows_leave_without_being_asked_for(store: SQLiteStore, clock: FakeClock) -> None:
+    for number in range(50):
+        await store.put(digest_of(number), entry_of(clock, ttl=5))
+    clock.advance(6)
+    for number in range(2):
+        await store.put(digest_of(f"fresh {number}"), entry_of(clock))
+    assert (await store.stats()).entries == 2
+
+
+async def test_the_file_shrinks(path: Path, clock: FakeClock) -> None:
+    store = SQLiteStore(path, 50_000_000, clock)
+    digests = [digest_of(number) for number in range(60)]
+    for digest in digests:
+        await store.put(digest, entry_of(clock, size=100_000))
+    await store.delete(digests)
+    await store.delete([])
+    await store.close()
+    assert size_of(path) < 2_000_000
+
+
+async def test_churn_at_the_bound_does_not_grow_the_file(path: Path, clock: FakeClock) -> None:
+    store = SQLiteStore(path, 2_000_000, clock)
+    for number in range(1500):
+        size = 500 + int.from_bytes(digest_of(number)[:2], "big") % 4000
+        await store.put(digest_of(number), entry_of(clock, size=size))
+        if number % 3 == 0:
+            clock.advance(70)
+            await store.get(digest_of(number * 7919 % (number + 1)))
+    await store.check()
+    await store.close()
+    assert size_of(path) < 1.2 * 2_000_000
+
+
+async def test_the_event_loops_thread_never_touches_sqlite(store: SQLiteStore) -> None:
+    for lane in (store._writer, store._reader):
+        with pytest.raises(sqlite3.ProgrammingError, match="created in a thread"):
+            lane._connection.execute("SELECT 1")
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Path, clock: FakeClock) -> None:
+    with pytest.raises(StoreError, match="cannot open the SQLite store"):
+        SQLiteStore(tmp_path, MAX_BYTES, clock)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot open the SQLite store"):
+        SQLiteStore(tmp_path / "file" / "cache.db", MAX_BYTES, clock)
+    with pytest.raises(SettingsError, match="positive max_bytes"):
+        SQLiteStore(tmp_path / "x.db", 0, clock)
+
+
+async def test_two_stores_on_one_file_see_each_other(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    other = SQLiteStore(path, MAX_BYTES, clock)
+    await store.put(b"a", entry_of(clock))
+    assert await other.get(b"a") == entry_of(clock)
+    assert await other.delete([b"a"]) == 1
+    assert await store.get(b"a") is None
+    await other.close()
+    await store.check()
