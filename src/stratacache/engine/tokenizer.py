@@ -36,7 +36,11 @@ class Tokenizer:
                 self._bytes[index] = bytes(alphabet[char] for char in token)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; special tokens written in it become their own ids, as the templates need."""
+        """Ids of `text`; special tokens written in it become their own ids, as the templates need.
+
+        The model's vocabulary lacks six control characters and the bytes of planes 4 to 11, which hold
+        no assigned characters; they are dropped, as every implementation of this tokenizer does.
+        """
         # JSON may carry a lone surrogate, which is no text in UTF-8: it becomes a question mark.
         clean = text.encode("utf-8", "replace").decode("utf-8")
         return list(self._backend.encode(clean, add_special_tokens=False).ids)
