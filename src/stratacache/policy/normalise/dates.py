@@ -1,7 +1,7 @@
-"""Calendar dates to one form: full dates to ``2024-03-05``, months to ``2024-M03``.
+"""Calendar dates to one form: full dates to ``2024-M03-05``, months to ``2024-M03``.
 
-``2024-M03`` and not ``2024-03``, because ``2003-04`` also names the years 2003 to 2004: only a numeric month
-that cannot be a range of years is folded. Day-month order is never guessed: 03/05/2024 stays.
+The M keeps a form apart from what a person may type: ``2003-04`` also names a season and ``2024-12-25`` a
+subtraction, and such readings are left as they stand. Day-month order is never guessed: 03/05/2024 stays.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _canonical(match: re.Match[str]) -> str | None:
         return None
     if "d" in groups:
         day = _number(groups["d"])
-        return f"{year:04d}-{month:02d}-{day:02d}" if 1 <= day <= _days(year, month) else None
+        return f"{year:04d}-M{month:02d}-{day:02d}" if 1 <= day <= _days(year, month) else None
     # 2003-04 may be a season and 1999-01 a span; from 2012 on the month cannot be a later year's end digits.
     if match.re is _NUMERIC and (year < 2012 or month > year % 100):
         return None

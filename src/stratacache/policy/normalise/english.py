@@ -12,13 +12,14 @@ _ALWAYS = lexicon(
     "What How Why When Where Which Who Whose Whom Is Are Was Were Do Does Did Has Have Should Could Would What's",
     "How's Who's Where's When's Why's It's There's That's Isn't Aren't Doesn't Don't Didn't Can't Couldn't Please",
     "Explain Describe Define Compare Discuss Calculate Summarize Summarise Suggest Recommend Provide Write Create",
-    "Generate List Identify Analyze Analyse Outline Solve Find There This That These Those My Your Our Their The",
+    "Generate Identify Analyze Analyse Outline Solve Find There This That These Those My Your Our Their The",
 )
 _BEFORE = {
     "Can": lexicon("I you we they it he she the a an this that these my someone anyone people"),
     "Will": lexicon("I you we they it he she the a an this that these my there"),
     "May": lexicon("I we"),
     "In": lexicon("what which the this a an how order"),
+    "List": lexicon("the all some a any three five ten out"),
     "On": lexicon("what which the"),
     "If": lexicon("I you we they it the a an my there someone"),
     "Am": lexicon("I"),
@@ -37,11 +38,13 @@ _LATER = re.compile(r"(?:(?<=[?!] )|(?<=[a-z]{4}\. ))(?=[A-Z])")
 _ASKING = lexicon("what how why when where which who")
 _AFTER_ASKING = lexicon("Is Are Was Were Do Does Did To Can Should Could Would Many Much")
 _DEEDS = (
-    "add apply ask avoid become book build buy calculate call cancel change check choose clean close connect cook"
-    " create delete do download edit enable disable enter exchange export find fix get give go improve increase"
-    " insert install keep know learn lose make need open order pay prepare prevent protect reach receive recover"
-    " reduce remove report request reset return run save see sell send set share show start stop store study take"
-    " tell transfer travel try turn understand update upgrade upload use verify visit watch withdraw write"
+    "activate add apply ask avoid become block book build buy calculate call cancel change check choose clean"
+    " close connect cook create delete disable do download edit enable enter exchange export find fix get give"
+    " go improve increase insert install keep know learn link log lose make need open order pass pay prepare"
+    " prevent protect reach receive recover reduce register remove renew replace report request reset return"
+    " run save see sell send set share show sign start stop store study subscribe take teach tell track"
+    " transfer travel try turn unblock understand unlock unsubscribe update upgrade upload use verify visit"
+    " watch withdraw write"
 ).replace(" ", "|")
 # Before a verb of doing, "i" is the speaker and not the loop variable or the imaginary unit.
 _AIDED = "|".join(
@@ -52,14 +55,16 @@ _SPEAKER = re.compile(
     r"|^i(?= (?:want to|need to|would like|forgot|lost|can't|don't) )|\bi(?='(?:m|ve|d|ll)\b)"
 )
 
-_SUBJECT = "i|we|he|she|they|it|the|this|that|these|those|there|a|an|my|our|his|her|its|their|anyone|people"
+_SUBJECT = "i|we|he|she|they|it|the|this|that|these|those|there|my|our|his|her|its|their|anyone|people"
 _AUXILIARY = "is|are|was|were|do|does|did|can|could|should|would|will|has|have|had"
 _QUESTION = re.compile(
     r"(?:(?:hi|hello|hey|please|so|and|but|ok|okay),? )?(?:"
     rf"(?:what|which|who|whose|whom|why|how|where|when)(?:'s|(?: {_AUXILIARY.replace('|', '| ')}))\b"
+    r"|(?:who|what) (?:happens|happened|causes|caused|makes|made|invented|discovered|wrote|painted|won|owns|founded) "
     r"|how (?:to|many|much|long|far|old|often|big|tall|fast) |(?:what|which|where|when) to "
     r"|(?:what|which) (?:kind|kinds|type|types|time|year|day|country|countries|city|language|languages|companies) "
-    rf"|(?:is|are|was|were|does|did|can|could|would|will|has) (?:you|{_SUBJECT})\b|should (?:{_SUBJECT})\b"
+    rf"|(?:is|was) (?:{_SUBJECT})\b|(?:are|were|does|did|can|could|would|will) (?:you|an?|{_SUBJECT})\b"
+    rf"|should (?:an?|{_SUBJECT})\b|has (?:he|she|it|there|anyone)\b"
     r"|(?:do|have) (?:i|you|we|they|people)\b|do (?:these|those)\b)",
     re.IGNORECASE,
 )

@@ -8,7 +8,7 @@ Span = tuple[bool, str]
 """(is prose, text); the texts of all spans joined are the line."""
 
 _OPAQUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029{}\[\]<>|\\^]")
-_FORMULA = re.compile(r"\$(?!\d)|``")
+_FORMULA = re.compile(r"\$(?!\d)|``|\b[sy]/")
 _LONE_SINGLE_QUOTE = re.compile(r"(?<![A-Za-z0-9])['\u2018\u2019]|['\u2018\u2019](?![A-Za-z])")
 _DELIMITER = re.compile('[`"“”„「」『』《》〈〉«»]')
 _QUOTED = re.compile(
