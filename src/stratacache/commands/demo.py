@@ -106,31 +106,35 @@ def _run(url: str, console: Console) -> Result:
 
 
 def _show(console: Console, result: Result) -> None:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title="What each tier did", title_justify="left")
-    table.add_column("tier")
-    table.add_column("traffic")
-    for name in ("lookups", "hits", "timed", "p50 with", "p50 without", "p99 with", "p99 without"):
-        table.add_column(name, justify="right")
-    table.add_column("calls saved", justify="right")
-    table.add_column("tokens saved", justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("tier", no_wrap=True)
+    table.add_column("traffic", no_wrap=True)
+    for name in (
+        "hits", "p50\nwith", "p50\nwithout", "p99\nwith", "p99\nwithout", "calls\nsaved", "tokens\nsaved",
+    ):  # fmt: skip
+        table.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
         times = [
-            _milliseconds(_quantile(values, q))
+            _in_words(_quantile(values, q))
             for q in (0.5, 0.99)
             for values in (row.with_cache, row.without_cache)
         ]
-        cells = [row.tier, row.what, str(row.lookups), str(row.hits), row.timed, *times]
-        table.add_row(*cells, str(row.calls_saved), f"{row.tokens_saved:,}")
+        hits = f"{row.hits}/{row.lookups}"
+        table.add_row(row.tier, row.what, hits, *times, str(row.calls_saved), f"{row.tokens_saved:,}")
     console.print(table)
     calls = sum(row.calls_saved for row in result.rows)
     tokens = sum(row.tokens_saved for row in result.rows)
-    console.print(
-        f"Saved {calls} model calls and {tokens:,} tokens. "
-        f"Wrong answers: {result.wrongly_served} of {result.near_misses} near-misses served from cache. "
-        '"without" is the same requests with Cache-Control: no-store (kv: and a prefix nobody shares) in this run.'
-    )
+    for line in (
+        f"Saved {calls} model calls and {tokens:,} tokens.",
+        f"Wrong answers: {result.wrongly_served} of {result.near_misses} near-misses came from the cache.",
+        "Times: exact, the whole answer; kv, the first token.",
+        "Without: the same requests in this run with Cache-Control: no-store",
+        "(kv: and with a prefix that no earlier request has computed).",
+    ):
+        console.print(line, highlight=False)
 
 
 def _quantile(values: Sequence[float], q: float) -> float:
@@ -139,5 +143,7 @@ def _quantile(values: Sequence[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms"
+def _in_words(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.{0 if seconds >= 0.01 else 1}f} ms"

@@ -19,6 +19,10 @@ EXAMPLE = """example:
   stratacache --config prod.yaml serve
   STRATACACHE__SERVER__PORT=9000 stratacache serve"""
 
+KEEP_ALIVE = (
+    75  # seconds; longer than clients keep idle connections, so that they never send into a closing one
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="announce the address as one JSON line on stdout")
@@ -75,6 +79,7 @@ def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socke
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
         log_level="warning",
         timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
     )

@@ -144,7 +144,7 @@ class Demo:
         without = [await self.ask(body, WITHOUT) for body in bodies]
         same = all(sample.text == first[n].text for n, sample in enumerate(samples))
         self._require(same, "a reformatted question got another answer than its question")
-        return self._exact_row("reformatted repeats", samples, without, calls=0)
+        return self._exact_row("reformatted", samples, without, calls=0)
 
     def _exact_row(
         self, what: str, samples: Sequence[Sample], without: Sequence[Sample], *, calls: int
@@ -179,12 +179,12 @@ class Demo:
         bodies, samples = [], []
         for turn in traffic.CONVERSATION:
             messages.append(("user", turn))
-            bodies.append(traffic.chat(*messages, max_tokens=48))
+            bodies.append(traffic.chat(*messages, max_tokens=32))
             samples.append(await self.ask(bodies[-1]))
             messages.append(("assistant", samples[-1].text))
         without = [await self.ask(self._cold(body), WITHOUT) for body in bodies]
         # The first turn's prefix is nobody's history.
-        return self._kv_row("conversation, turns 2 to 5", samples[1:], without[1:], least=0.5)
+        return self._kv_row("conversation", samples[1:], without[1:], least=0.5)
 
     async def _shared_prompt(self) -> Row:
         self._progress("Eight users behind one long system prompt, then each with a prompt computed anew")
@@ -192,7 +192,7 @@ class Demo:
         await self.ask(bodies[0])
         samples = await self._all(bodies[1:])
         without = await self._all([self._cold(body) for body in bodies[1:]], WITHOUT)
-        return self._kv_row("shared system prompt, users 2 to 8", samples, without, least=0.8)
+        return self._kv_row("shared prompt", samples, without, least=0.8)
 
     def _kv_row(
         self, what: str, samples: Sequence[Sample], without: Sequence[Sample], *, least: float
@@ -200,7 +200,9 @@ class Demo:
         """``least``: the part of each prompt's tokens that must have been found computed."""
         hits = [sample for sample in samples if sample.cached_tokens > 0]
         poor = [s for s in samples if s.cached_tokens < least * s.prompt_tokens]
-        self._require(not poor, f"kv: {len(poor)} of {len(samples)} prompts found too little of {what}")
+        self._require(
+            not poor, f"kv: {len(poor)} of {len(samples)} prompts found too little computed ({what})"
+        )
         warm = sum(sample.cached_tokens for sample in without)
         self._require(warm == 0, f"kv: the run without reuse reused {warm} tokens")
         return Row(

@@ -24,25 +24,26 @@ def chat(*messages: tuple[str, str], max_tokens: int = 96, **fields: Any) -> Bod
 QUESTIONS = (
     "What is the capital of France?",
     "How many days does a leap year have?",
-    "What is a hash function?",
-    "Who wrote Romeo and Juliet?",
-    "What happened in March 2024?",
-    "法国的首都是哪里？",
-    "什么是缓存？",
+    "How many legs does a spider have?",
+    "What is the chemical symbol of gold?",
+    "What was the weather like in March 2024?",
     "一年有多少个月？",
+    "水的沸点是多少？",
+    "2024年3月有多少天？",
 )
+"""Short answers of the packaged model: one cut off at ``max_tokens`` would rightly never be stored."""
 
-REFORMATTED = {
-    "What is the capital of France?": "  what is  the capital of France？",
-    "How many days does a leap year have?": "How many days does a leap year have",
-    "What is a hash function?": "Ｗhat is a ｈａｓｈ function?",
-    "Who wrote Romeo and Juliet?": "who wrote Romeo and Juliet ?",
-    "What happened in March 2024?": "What happened in 2024-03?",
-    "法国的首都是哪里？": "法国的首都是哪里?",
-    "什么是缓存？": " 什么是缓存 ",
-    "一年有多少个月？": "一年有多少个月",
-}
-"""The same question as people and programs write it: spaces, full-width forms, dates, final punctuation."""
+REFORMATTED = (
+    "  what is  the capital of France？",
+    "How many days does a leap year have",
+    "Ｈow many legs does a ｓｐｉｄｅｒ have?",
+    "what is the chemical symbol of gold？",
+    "What was the weather like in 2024-03?",
+    "一年有多少个月?",
+    " 水的沸点是多少 ",
+    "２０２４年３月有多少天？",
+)
+"""The same questions as people and programs write them: spaces, full-width forms, dates, final punctuation."""
 
 
 def questions() -> list[Body]:
@@ -51,19 +52,19 @@ def questions() -> list[Body]:
 
 def reformatted() -> list[Body]:
     """Each question in another form, its JSON fields in another order."""
-    bodies = [chat(("system", BRIEF), ("user", REFORMATTED[text])) for text in QUESTIONS]
+    bodies = [chat(("system", BRIEF), ("user", text)) for text in REFORMATTED]
     return [dict(reversed(body.items())) for body in bodies]
 
 
 def near_misses() -> list[Body]:
     """Close to a cached question, yet another one: none may be answered from cache."""
-    text = QUESTIONS[0]
+    capital = QUESTIONS[0]
     return [
-        chat(("system", BRIEF), ("user", text.replace("capital", "largest city"))),
-        chat(("system", BRIEF), ("user", text.replace("is", "is not"))),
-        chat(("system", "You are a pirate. Answer in one short sentence."), ("user", text)),
-        chat(("system", BRIEF), ("user", text), max_tokens=95),
-        chat(("system", BRIEF), ("user", "法国的首都不是哪里？")),
+        chat(("system", BRIEF), ("user", "What is not the capital of France?")),
+        chat(("system", BRIEF), ("user", "What was the weather like in March 2023?")),
+        chat(("system", BRIEF), ("user", "一年没有多少个月？")),
+        chat(("system", "You are a pirate. Answer in one short sentence."), ("user", capital)),
+        chat(("system", BRIEF), ("user", capital), max_tokens=95),
     ]
 
 
@@ -118,4 +119,4 @@ def support(question: str) -> Body:
     return chat(("system", "You answer for a web shop. " + GUIDE * 2), ("user", question), max_tokens=24)
 
 
-STAMPEDE = chat(("system", BRIEF), ("user", "What is a cache stampede?"))
+STAMPEDE = chat(("system", BRIEF), ("user", "What is the capital of Japan?"))
