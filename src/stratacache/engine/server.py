@@ -25,7 +25,6 @@ from stratacache.engine.template import ChatTemplate
 from stratacache.engine.tokenizer import Tokenizer
 from stratacache.engine.weights import load
 
-GRACE = 5.0  # seconds that requests under way get to finish after SIGTERM
 log = logging.getLogger(__name__)
 
 
@@ -54,12 +53,13 @@ def run(
     config: EngineConfig | None = None,
     default_max_tokens: int | None = 1024,
     parent_pid: int | None = None,
-    grace: float = GRACE,
+    grace: float = 5.0,
 ) -> int:
     """Serves until SIGTERM or SIGINT (or until the parent process is gone); returns the exit code.
 
+    Answers under way then get `grace` seconds to finish.
     Port 0 takes a free one. Once it can answer, one line of JSON on stdout says
-    `{"ready": true, "port": N, "model": "smollm2-135m"}`. Raises ModelUnavailable and OSError.
+    `{"ready": true, "port": N, "model": "smollm2-135m"}`. Raises ModelUnavailable, SettingsError and OSError.
     """
     config = config or EngineConfig()
     torch.set_num_threads(config.threads)
