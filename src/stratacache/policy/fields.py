@@ -129,14 +129,20 @@ def classify(endpoint: str, field: str) -> FieldClass:
     return FieldClass.BYPASSES if field in known.bypasses else FieldClass.IN_KEY
 
 
-def bypass_reason(endpoint: str, body: Mapping[str, JSON]) -> str | None:
-    """Why this body must not be answered from cache nor stored, as a word of ``BYPASS_REASONS``; None if it may."""
+def bypass_reason(
+    endpoint: str, body: Mapping[str, JSON], *, resolved_model: str | None = None
+) -> str | None:
+    """Why this body must not be answered from cache nor stored, as a word of ``BYPASS_REASONS``; None if it may.
+
+    ``resolved_model`` is judged beside ``body["model"]``: an alias may stand for a model that searches the web.
+    """
     bypasses = dialect(endpoint).bypasses
     for field, value in body.items():
         rule = bypasses.get(field)
         if rule is not None and rule.applies(value):
             return rule.reason
-    return None
+    resolved = bypasses.get("model")
+    return resolved.reason if resolved is not None and resolved.applies(resolved_model) else None
 
 
 BYPASS_REASONS: frozenset[str] = frozenset(b.reason for d in _DIALECTS.values() for b in d.bypasses.values())

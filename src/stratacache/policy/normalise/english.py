@@ -40,7 +40,7 @@ _AFTER_ASKING = lexicon("Is Are Was Were Do Does Did To Can Should Could Would M
 _DEEDS = (
     "activate add apply ask avoid become block book build buy calculate call cancel change check choose clean"
     " close connect cook create delete disable do download edit enable enter exchange export find fix get give"
-    " go improve increase insert install keep know learn link log lose make need open order pass pay prepare"
+    " go improve increase insert install keep know learn link log lose make move need open order pass pay prepare"
     " prevent protect reach receive recover reduce register remove renew replace report request reset return"
     " run save see sell send set share show sign start stop store study subscribe take teach tell track"
     " transfer travel try turn unblock understand unlock unsubscribe update upgrade upload use verify visit"
@@ -87,22 +87,25 @@ def fold_case(line: str, *, first: bool) -> str:
     starts = [0] if first and line[:1].isupper() else []
     if "? " in line or "! " in line or ". " in line:
         starts += [m.start() for m in _LATER.finditer(line)]
+    pieces: list[str] = []
+    done = 0
     for start in starts:
-        line = line[:start] + _lower_start(line[start:])
-    return line
+        opening = _lower_opening(line, start)
+        pieces += [line[done:start], opening]
+        done = start + len(opening)
+    return "".join([*pieces, line[done:]])
 
 
-def _lower_start(sentence: str) -> str:
-    match = _FIRST.match(sentence)
+def _lower_opening(line: str, start: int) -> str:
+    """The lower-cased first word (with the second of "What Is") of the sentence at ``start``; "" to leave it."""
+    match = _FIRST.match(line, start)
     if not match:
-        return sentence
+        return ""
     word, follower = match[1], match[2] or ""
     if word not in _ALWAYS and follower not in _BEFORE.get(word, ()):
-        return sentence
+        return ""
     lower = word.lower()
-    if lower in _ASKING and follower in _AFTER_ASKING:
-        lower += " " + follower.lower()
-    return lower + sentence[len(lower) :]
+    return f"{lower} {follower.lower()}" if lower in _ASKING and follower in _AFTER_ASKING else lower
 
 
 def is_question(sentence: str) -> bool:
