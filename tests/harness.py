@@ -114,6 +114,7 @@ async def running_gateway(
                 await system.store.check()
                 system.flights.check()
                 system.writeback.check()
+                system.preparer.check()
         finally:
             server.should_exit = True
             await serving

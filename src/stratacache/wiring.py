@@ -57,7 +57,7 @@ class System:
         max_body = settings.server.max_body
         authenticator = Authenticator(settings.auth)
         router = Router(settings.upstreams, settings.aliases)
-        preparer = Preparer(authenticator, router, self.upstreams, self.policy)
+        self.preparer = preparer = Preparer(authenticator, router, self.upstreams, self.policy)
         chat = ChatEndpoint(preparer, self.pipeline, clock, max_body=max_body)
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
         engines: dict[str, EngineStats] = {
@@ -103,6 +103,7 @@ class System:
         if not await self.writeback.drain(WRITEBACK_DRAIN):
             log.error("some answers did not reach the store within %.0f s", WRITEBACK_DRAIN)
         await self.writeback.close()
+        self.preparer.close()
         for upstream in self.upstreams.values():
             await upstream.close()
         await self.store.close()

@@ -120,7 +120,7 @@ class Operations:
         headers = join_headers(scope["headers"])
         caller = self._authenticator.identify(headers, "admin")
         body = await read_body(receive, self._max_body)
-        prepared = self._preparer.build(headers, body, caller)
+        prepared = await self._preparer.build(headers, body, caller)
         await _send_json(send, await self._pipeline.explain(prepared.request, prepared.key, prepared.plan))
 
     async def _ready(self) -> dict[str, bool]:

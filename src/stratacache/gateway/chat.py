@@ -38,7 +38,7 @@ class ChatEndpoint:
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         body = await read_body(receive, self._max_body)
         started = self._clock.monotonic()
-        prepared = self._preparer.prepare(scope["headers"], body)
+        prepared = await self._preparer.prepare(scope["headers"], body)
         key_stage = ("key", self._clock.monotonic() - started)
         served = await self._pipeline.serve(prepared.request, prepared.key, prepared.plan, (key_stage,))
         if isinstance(served, Answered):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -43,6 +45,8 @@ READ_HEADERS = frozenset(
 )
 """Every request header that has a say in a request; all others neither reach an upstream nor change a key."""
 
+LONG_BODY = 16 << 10  # bytes; longer ones are prepared in a thread
+
 
 class Prepared(msgspec.Struct, frozen=True):
     """A request that passed every check, with its exact key and what is planned for it."""
@@ -77,8 +81,9 @@ class Preparer:
         self._memo_entries = memo_entries
         self._memo_bytes = memo_bytes
         self._memo_used = 0
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
-    def prepare(self, raw_headers: RawHeaders, body: bytes) -> Prepared:
+    async def prepare(self, raw_headers: RawHeaders, body: bytes) -> Prepared:
         """Check and key one chat request.
 
         Raises:
@@ -91,7 +96,8 @@ class Preparer:
             self._memo.move_to_end(memo_key)
             return known
         headers = join_headers(relevant)
-        prepared = self.build(headers, body, self._authenticator.identify(headers, "chat"))
+        caller = self._authenticator.identify(headers, "chat")
+        prepared = await self.build(headers, body, caller)
         self._remember(memo_key, prepared)
         return prepared
 
@@ -101,8 +107,19 @@ class Preparer:
         assert self._memo_used <= self._memo_bytes
         assert len(self._memo) <= self._memo_entries
 
-    def build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
+    async def build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
         """As :meth:`prepare`, for a caller that is known already, and without the memo."""
+        if len(body) <= LONG_BODY:
+            return self._build(headers, body, caller)
+        # A long text takes milliseconds to normalise: it must not hold up the event loop for everybody else.
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._build, headers, body, caller)
+
+    def close(self) -> None:
+        """Stop the thread for long bodies. Idempotent."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
         parsed = openai_chat.parse(wire.decode_body(body))
         directives = read_directives(headers, parsed.cache, self._policy.scenes)
         route = self._router.resolve(parsed.model)
