@@ -70,7 +70,7 @@ def _bypass(request: Request, policy: CachePolicy) -> str | None:
         return "tier_off"
     if request.control.tiers is not None and "exact" not in request.control.tiers:
         return "tier_not_asked"
-    return bypass_reason(request.endpoint, request.body)
+    return bypass_reason(request.endpoint, request.body, resolved_model=request.resolved_model)
 
 
 def storable(answer: JSON, size: int, policy: CachePolicy) -> str | None:
