@@ -45,7 +45,8 @@ class Authenticator:
             )
         # The table is searched by the key's hash, so its timing tells nothing about a key; the hashes are
         # compared in constant time all the same.
-        digest = "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+        # Latin-1 gives back the bytes that the client sent.
+        digest = "sha256:" + hashlib.sha256(token.encode("latin-1", "replace")).hexdigest()
         found = self._scopes.get(digest)
         if found is None or not hmac.compare_digest(found[0].key_hash, digest):
             raise RequestError("this API key is not known here", status=401, code="invalid_api_key")
@@ -77,14 +78,21 @@ def _refuse_foreign_pages(headers: Mapping[str, str]) -> None:
         value = headers.get(name)
         if value is None:
             continue
-        host = urlsplit(value if "//" in value else f"//{value}").hostname or ""
-        if not is_loopback(host):
+        if not is_loopback(_host_in(value)):
             raise RequestError(
                 f"{name} {value[:100]!r} is not this machine; configure auth.keys to serve others",
                 status=403,
                 param=name,
                 code="foreign_origin",
             )
+
+
+def _host_in(value: str) -> str:
+    """The host name in an Origin or Host value; "" when there is none to be found."""
+    try:
+        return urlsplit(value if "//" in value else f"//{value}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _scope_of(key: AuthKey) -> Scope:
