@@ -41,12 +41,13 @@ def read_directives(
     """
     alias = _read_litellm(litellm or {})
     cache = _cache_control(headers.get("cache-control", ""))
+    ages = [_seconds(value, "cache-control: max-age") for value in cache.get("max-age", ())]
     _probability(headers, "x-strata-min-confidence")  # an exact hit has confidence 1: any value is met
     control = CacheControl(
         no_store="no-store" in cache or alias.no_store,
         no_cache="no-cache" in cache or alias.no_cache,
         only_if_cached="only-if-cached" in cache,
-        max_age=_least(_seconds(cache.get("max-age"), "cache-control: max-age"), alias.max_age),
+        max_age=_least(*ages, alias.max_age),
         ttl=_least(_seconds(headers.get("x-strata-ttl"), "x-strata-ttl"), alias.ttl),
         tiers=_tiers(headers.get("x-strata-tiers")),
         scene=_scene(headers.get("x-strata-scene"), scenes),
@@ -92,11 +93,12 @@ def _flag(cache: Mapping[str, JSON], name: str) -> bool:
     raise _refuse(f"cache.{name}", "must be true or false")
 
 
-def _cache_control(text: str) -> dict[str, str]:
-    directives = {}
+def _cache_control(text: str) -> dict[str, list[str]]:
+    """Directive names to the values that they were given, as several headers may name one twice."""
+    directives: dict[str, list[str]] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
-        directives[name.strip().lower()] = value.strip().strip('"')
+        directives.setdefault(name.strip().lower(), []).append(value.strip().strip('"'))
     return directives
 
 
@@ -119,8 +121,8 @@ def _probability(headers: Mapping[str, str], name: str) -> float | None:
     raise _refuse(name, "must be a number from 0 to 1")
 
 
-def _least(a: float | None, b: float | None) -> float | None:
-    return b if a is None else a if b is None else min(a, b)
+def _least(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
 
 
 def _tiers(text: str | None) -> frozenset[str] | None:
