@@ -45,6 +45,8 @@ READ_HEADERS = frozenset(
 )
 """Every request header that has a say in a request; all others neither reach an upstream nor change a key."""
 
+MemoKey = tuple[bytes, tuple[tuple[bytes, bytes], ...]]  # body, and the headers that have a say
+
 LONG_BODY = 16 << 10  # bytes; longer ones are prepared in a thread
 
 
@@ -77,7 +79,7 @@ class Preparer:
         self._router = router
         self._upstreams = upstreams
         self._policy = policy
-        self._memo: OrderedDict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], Prepared] = OrderedDict()
+        self._memo: OrderedDict[MemoKey, Prepared] = OrderedDict()
         self._memo_entries = memo_entries
         self._memo_bytes = memo_bytes
         self._memo_used = 0
@@ -103,7 +105,7 @@ class Preparer:
 
     def check(self) -> None:
         """Raise AssertionError when the memo's byte count is wrong or over its bounds."""
-        assert self._memo_used == sum(len(body) for body, _ in self._memo)
+        assert self._memo_used == sum(map(_size, self._memo))
         assert self._memo_used <= self._memo_bytes
         assert len(self._memo) <= self._memo_entries
 
@@ -146,15 +148,21 @@ class Preparer:
             return Secret(headers.get("authorization", ""))
         return Secret()
 
-    def _remember(self, memo_key: tuple[bytes, tuple[tuple[bytes, bytes], ...]], prepared: Prepared) -> None:
-        size = len(memo_key[0])
-        if size > self._memo_bytes // 16:
+    def _remember(self, memo_key: MemoKey, prepared: Prepared) -> None:
+        size = _size(memo_key)
+        # Equal long bodies may have been prepared side by side.
+        if size > self._memo_bytes // 16 or memo_key in self._memo:
             return
         self._memo[memo_key] = prepared
         self._memo_used += size
         while self._memo_used > self._memo_bytes or len(self._memo) > self._memo_entries:
-            (dropped, _), _ = self._memo.popitem(last=False)
-            self._memo_used -= len(dropped)
+            dropped, _ = self._memo.popitem(last=False)
+            self._memo_used -= _size(dropped)
+
+
+def _size(memo_key: MemoKey) -> int:
+    body, headers = memo_key
+    return len(body) + sum([len(value) for _, value in headers])
 
 
 def _narrow(scope: Scope, directives: Directives, credential: Secret) -> Scope:
