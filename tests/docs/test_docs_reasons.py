@@ -1,0 +1,176 @@
+"""docs/guide/reasons.md names every word that the code can say, and no other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+import pytest
+from tests.docs.doc_pages import ROOT, SOURCE, first_column, section
+
+from stratacache.dialects import openai_chat
+from stratacache.policy.fields import BYPASS_REASONS
+
+PAGE = ROOT / "docs" / "guide" / "reasons.md"
+GATEWAY = ("dialects", "gateway", "pipeline", "tiers", "upstream")
+"""Packages whose errors clients see. The engine's own errors are passed on and documented with the engine."""
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((SOURCE / path).read_text(encoding="utf-8"))
+
+
+def texts(node: ast.AST) -> set[str]:
+    """Every string constant below ``node``."""
+    return {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def function(path: str, name: str) -> ast.AST:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return next(n for n in ast.walk(tree(path)) if isinstance(n, kinds) and n.name == name)
+
+
+def returned(path: str, *names: str) -> set[str]:
+    """The words that functions return: strings in their return statements, but no keys of look-ups."""
+    found: set[str] = set()
+    for name in names:
+        for node in ast.walk(function(path, name)):
+            if isinstance(node, ast.Return) and node.value is not None:
+                found |= _results(node.value)
+    return found
+
+
+def _results(value: ast.expr) -> set[str]:
+    if isinstance(value, ast.IfExp):
+        return _results(value.body) | _results(value.orelse)
+    return {value.value} if isinstance(value, ast.Constant) and isinstance(value.value, str) else set()
+
+
+def calls(paths: Iterable[str], name: str) -> Iterator[ast.Call]:
+    """Every call of ``name`` or ``….name``."""
+    for path in paths:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Call):
+                called = (
+                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                )
+                if called == name:
+                    yield node
+
+
+def modules(*packages: str) -> list[str]:
+    return [
+        p.relative_to(SOURCE).as_posix() for name in packages for p in sorted((SOURCE / name).rglob("*.py"))
+    ]
+
+
+def codes(exception: str) -> set[str]:
+    """The ``code`` of every such exception that the gateway raises, and its default."""
+    found = {
+        keyword.value.value
+        for call in calls(modules(*GATEWAY), exception)
+        for keyword in call.keywords
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
+    }
+    for node in ast.walk(tree("errors.py")):
+        if isinstance(node, ast.ClassDef) and node.name == exception:
+            found |= {text for text in texts(node.body[-1].args) if text.isidentifier()}  # type: ignore[attr-defined]
+    return found
+
+
+def hit_reasons() -> set[str]:
+    """The third field of each Hit, and what is told to those who joined a call."""
+    hits = {call.args[2].value for call in calls(modules("tiers"), "Hit")}  # type: ignore[attr-defined]
+    for node in ast.walk(function("pipeline/serve.py", "_describe")):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            hits |= texts(node.value) - {"hit"}
+    return hits
+
+
+def miss_reasons() -> set[str]:
+    missed = {call.args[0].value for call in calls(modules("tiers"), "Miss")}  # type: ignore[attr-defined]
+    decisions = calls(["pipeline/serve.py"], "Decision")
+    return missed | {
+        keyword.value.value
+        for call in decisions
+        for keyword in call.keywords
+        if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant)
+    }
+
+
+def bypass_reasons() -> set[str]:
+    words = set(BYPASS_REASONS) | returned("pipeline/plan.py", "_bypass")
+    planned = function("pipeline/plan.py", "plan_request")
+    words |= {text for node in ast.walk(planned) if isinstance(node, ast.IfExp) for text in texts(node)}
+    header = function_free_assignment("gateway/passthrough.py", "BYPASS_HEADERS")
+    pairs = dict(ast.literal_eval(header))
+    return words | {pairs[b"x-strata-reason"].decode()}
+
+
+def function_free_assignment(path: str, name: str) -> ast.expr:
+    """The value of a module's constant."""
+    for node in tree(path).body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name and node.value:
+            return node.value
+    raise AssertionError(f"{path} has no {name}")
+
+
+def failures() -> set[str]:
+    assigned = {
+        text
+        for node in ast.walk(function("pipeline/serve.py", "_describe"))
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for text in texts(node.value)
+    }
+    return assigned - {""} | codes("UpstreamError")
+
+
+def withheld() -> set[str]:
+    dialect = returned("dialects/openai_chat.py", "completeness", "_choice_fault", "_message_fault")
+    planned = returned("pipeline/plan.py", "storable") | returned("pipeline/call.py", "_reason_to_withhold")
+    return dialect | planned | set(openai_chat._FAILED.values())
+
+
+def write_backs() -> set[str]:
+    dropped = {call.args[0].value for call in calls(["pipeline/writeback.py"], "wrote")
+               if isinstance(call.args[0], ast.Constant)}  # fmt: skip
+    return returned("pipeline/writeback.py", "_attempt") - {"retry"} | dropped
+
+
+@pytest.mark.parametrize(
+    ("heading", "in_code"),
+    [
+        ("### Hits", hit_reasons),
+        ("### Misses", miss_reasons),
+        ("### Bypasses", bypass_reasons),
+        ("### Upstream failures", failures),
+        ("## Answers that are not stored", withheld),
+        ("## Write-backs", write_backs),
+        ("## Error codes", lambda: codes("RequestError") - {"invalid_request"}),
+    ],
+)  # fmt: skip
+def test_the_words_are_those_of_the_code(heading: str, in_code: object) -> None:
+    """``invalid_request`` is left out: it is the default of an exception that always gets a word of its own."""
+    words = in_code()  # type: ignore[operator]
+    assert words, "the code was not understood; this test has to follow it"
+    assert first_column(section(PAGE, heading)) == words
+
+
+def test_every_request_error_has_a_word_of_its_own() -> None:
+    for path in modules(*GATEWAY):
+        for call in calls([path], "RequestError"):
+            assert any(keyword.arg == "code" for keyword in call.keywords), f"{path}:{call.lineno}"
+
+
+def test_stages_are_documented() -> None:
+    """Names of stages are strings in pairs; Server-Timing and the stage metric show them."""
+    pairs = {
+        node.elts[0].value
+        for path in ("gateway/chat.py", "pipeline/serve.py")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Tuple) and len(node.elts) == 2
+        and isinstance(node.elts[0], ast.Constant) and isinstance(node.elts[1], ast.BinOp)
+    }  # fmt: skip
+    assert pairs == first_column(section(ROOT / "docs" / "guide" / "observing.md", "## Stages"))
