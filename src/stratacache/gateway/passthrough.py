@@ -58,7 +58,7 @@ class Passthrough:
         forwarded = {n: v for n, v in headers.items() if n not in ("authorization", "x-api-key")}
         if credential:
             forwarded["authorization"] = str(credential)
-        path = scope["raw_path"].decode("latin-1").removeprefix("/v1")
+        path = _below_v1(scope)
         query = scope["query_string"].decode("latin-1")
         async with hang_up_cancels(receive):
             response = await self._upstreams[name].forward(scope["method"], path, query, body, forwarded)
@@ -73,6 +73,15 @@ class Passthrough:
             return self._router.resolve(named.model).upstream
         except (msgspec.DecodeError, RecursionError, RequestError):
             return next(iter(self._upstreams))
+
+
+def _below_v1(scope: ASGIScope) -> str:
+    """The path below ``/v1`` as it came, percent-encoded; it always starts with a slash."""
+    path: str = scope["raw_path"].decode("latin-1")
+    if not path.startswith("/v1/"):
+        # "/v1%2F@host/": without its slash the rest would run into the upstream's address and change its host.
+        raise RequestError("the path must start with '/v1/', written plainly", status=404, code="not_found")
+    return path.removeprefix("/v1")
 
 
 async def _relay(send: Send, response: UpstreamResponse, extra: RawHeaders) -> None:
