@@ -120,12 +120,21 @@ async def _send_landing_as_stream(
     head = flight.head
     assert head is not None
     assert landing is not None
-    if head.status != 200 or openai_chat.completeness(landing.answer) == "malformed":
+    if head.status != 200 or not _has_chunks(landing.answer):
         kind = (b"content-type", _content_type(flight))
         await send_body(send, head.status, [kind, *passed_on(head.headers), *headers], landing.body)
         return
     replayed = replay_stream(landing.answer, include_usage=request.include_usage)
     await send_body(send, 200, [*SSE_HEADERS, *passed_on(head.headers), *headers], replayed)
+
+
+def _has_chunks(answer: JSON) -> bool:
+    """Whether ``answer`` can be cut into chunks, though it need not be fit for the store: cut short, say."""
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        return False
+    ended = {**answer, "choices": [{**choice, "finish_reason": "stop"} for choice in choices]}
+    return openai_chat.completeness(ended) in (None, "refused", "empty")
 
 
 def _content_type(flight: Flight) -> bytes:
