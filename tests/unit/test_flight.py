@@ -178,3 +178,18 @@ async def test_a_cancelled_waiter_harms_no_other() -> None:
     second.flight.land(LANDING)
     assert await patient == LANDING
     second.leave()
+
+
+async def test_nobody_joins_a_run_that_ended_without_a_word() -> None:
+    async def silent(flight: Flight) -> None:
+        return
+
+    table = FlightTable()
+    seat = table.board(KEY, True, silent, share=True)
+    with pytest.raises(UpstreamError):
+        await seat.flight.wait_landing()
+    newcomer = table.board(KEY, True, Script(), share=True)
+    assert newcomer.led
+    table.check()
+    newcomer.leave()
+    seat.leave()

@@ -169,11 +169,11 @@ class FlightTable:
         """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins."""
         if share:
             flight = self._joinable.get(key.digest)
-            if flight is not None and flight.key.form == key.form:
+            if flight is not None and flight.key.form == key.form and flight.failure is None:
                 return Seat(self, flight, led=False)
         flight = Flight(key, stream)
         if share:
-            # A digest collision replaces the older flight in the table; its listeners keep it.
+            # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
             self._joinable[key.digest] = flight
         flight.launch(run)
         return Seat(self, flight, led=True)
