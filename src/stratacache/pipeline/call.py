@@ -71,14 +71,14 @@ class Caller:
         flight.fail(failure)
 
     async def _send(self, request: Request, plan: Plan) -> UpstreamResponse:
-        """Send; usage is asked of a stream that may be stored, unless this upstream refuses the option."""
+        """Send; usage is asked of a stream that others may see, unless this upstream refuses the option."""
         upstream = self._upstreams[request.upstream]
         headers = dict(request.headers)
         if request.credential:
             headers["authorization"] = str(request.credential)
         ask_usage = (
             request.stream
-            and plan.store
+            and _is_for_others(plan)
             and not request.include_usage
             and request.upstream not in self._refuse_stream_options
         )
@@ -106,7 +106,7 @@ class Caller:
         )
         flight.depart(head)
         if head.streaming:
-            return await _receive_stream(flight, response, strip_usage=plan.store)
+            return await _receive_stream(flight, response, strip_usage=_is_for_others(plan))
         body = await response.read()
         answer = wire.decode_answer(body) if response.status == 200 else None
         return Landing(body, answer, _usage(answer), done=True)
@@ -143,6 +143,11 @@ class Caller:
         if not landing.done:
             return "cut"
         return storable(landing.answer, len(key.form) + len(landing.body), self._policy)
+
+
+def _is_for_others(plan: Plan) -> bool:
+    """Whether somebody else may be given the answer, who may want usage where this client does not or does."""
+    return plan.store or plan.share
 
 
 async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_usage: bool) -> Landing:
