@@ -79,7 +79,7 @@ class App:
         if endpoint is None:
             allowed = ", ".join(sorted(methods))
             raise RequestError(
-                f"{path} takes {allowed}, not {method}",
+                f"{path[:200]} takes {allowed}, not {method}",
                 status=405,
                 code="method_not_allowed",
                 headers=(("allow", allowed),),

@@ -48,7 +48,7 @@ class ModelList:
                     listed = msgspec.json.decode(await response.read(), type=_Listed)
                 finally:
                     await response.close()
-        except (UpstreamError, TimeoutError, msgspec.DecodeError):
+        except (UpstreamError, TimeoutError, msgspec.DecodeError, RecursionError):
             return name, []
         return name, [model.id for model in listed.data]
 
