@@ -137,6 +137,16 @@ async def test_setting_the_clock_back_does_not_revive_what_was_seen_expired(
     assert await store.get(digest_of("a")) is None
 
 
+async def test_setting_the_clock_forward_and_back_does_not_revive_either(
+    store: Store, clock: FakeClock
+) -> None:
+    await store.put(digest_of("a"), entry_of(clock, ttl=10.0))
+    clock.jump(11)
+    assert await store.get(digest_of("a")) is None
+    clock.jump(-8)
+    assert await store.get(digest_of("a")) is None
+
+
 async def test_a_clock_that_jumps_breaks_nothing(store: Store, clock: FakeClock) -> None:
     for number, jump in enumerate([0, 3600, -7200, 1e6, -1e6]):
         clock.jump(jump)

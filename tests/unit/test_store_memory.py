@@ -216,6 +216,18 @@ async def test_a_large_candidate_must_be_worth_all_that_it_displaces() -> None:
     await store.check()
 
 
+async def test_no_more_is_displaced_than_needed() -> None:
+    entry = entry_of()
+    store = MemoryStore(cost_of(entry) * 40, FakeClock())
+    for number in range(50):
+        for _ in range(4 if number > 40 else 1):
+            await store.get(digest_of(number))
+        await store.put(digest_of(number), entry)
+        stats = await store.stats()
+        assert stats.entries == min(number + 1, 40)
+        assert stats.evictions == max(number - 39, 0)
+
+
 async def test_expired_entries_are_given_back_without_being_asked_for() -> None:
     clock = FakeClock()
     store = MemoryStore(10_000_000, clock)

@@ -13,8 +13,10 @@ import pytest
 from tests.clock import FakeClock
 
 from stratacache.errors import SettingsError, StoreError
+from stratacache.stores import sqlite_work
 from stratacache.stores.lane import Lane
 from stratacache.stores.sqlite import SQLiteStore
+from stratacache.stores.sqlite_file import mark_damaged
 from stratacache.types import Entry
 
 MAX_BYTES = 400_000
@@ -148,6 +150,17 @@ async def test_damage_met_by_a_read_is_an_error_and_a_fresh_start_next_time(
     await again.close()
 
 
+async def test_a_damaged_file_takes_its_log_along(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
+    await store.put(b"a", entry_of(clock))  # another process that still has the file, and so its log, open
+    mark_damaged(path)
+    again = SQLiteStore(path, MAX_BYTES, clock)
+    assert await again.get(b"a") is None
+    await again.check()
+    await again.close()
+    aside = {file.name[-4:] for file in path.parent.glob("cache.db.corrupt-*")}
+    assert aside == {"320Z", "-wal", "-shm"}
+
+
 async def test_a_second_damaged_file_does_not_overwrite_the_first(path: Path, clock: FakeClock) -> None:
     for content in (b"first" * 100, b"second" * 100):
         spoil(path, content)
@@ -159,7 +172,7 @@ async def test_a_second_damaged_file_does_not_overwrite_the_first(path: Path, cl
     "change",
     [
         "body = x'00'",
-        "form = form || x'00', body = substr(body, 2)",
+        "form = form || substr(body, 1, 1), body = substr(body, 2)",
         "meta = x'c1'",
         "meta = 7",
         "crc = 'text'",
@@ -198,6 +211,72 @@ async def test_a_late_removal_does_not_hit_what_replaced_the_row(
     assert (found, kept) == (None, True) or found == entry_of(clock, "new")
     await asyncio.gather(*store._tasks)
     assert await store.get(b"a") == entry_of(clock, "new")
+
+
+async def test_a_row_seen_expired_stays_gone_while_its_removal_waits(
+    store: SQLiteStore, clock: FakeClock
+) -> None:
+    await store.put(b"a", entry_of(clock, ttl=5))
+    go = threading.Event()
+    busy = asyncio.ensure_future(store._writer.run(lambda _: go.wait()))
+    clock.advance(6)
+    assert await store.get(b"a") is None
+    clock.jump(-6)
+    assert await store.get(b"a") is None
+    go.set()
+    await asyncio.gather(busy, *store._tasks)
+    assert (await store.stats()).entries == 0
+    assert store._condemned == set()
+
+
+async def test_a_slow_read_does_not_bring_back_what_was_removed_meanwhile(
+    store: SQLiteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put(b"a", entry_of(clock, ttl=5))
+    clock.advance(6)
+    writer_may_go, has_read, reader_may_go = threading.Event(), threading.Event(), threading.Event()
+    held = asyncio.ensure_future(store._writer.run(lambda _: writer_may_go.wait()))
+    assert await store.get(b"a") is None  # its removal waits behind ``held``
+    original = sqlite_work.read
+
+    def slow_read(connection: sqlite3.Connection, digest: bytes) -> sqlite_work.Found | None:
+        found = original(connection, digest)
+        has_read.set()
+        reader_may_go.wait()
+        return found
+
+    monkeypatch.setattr(sqlite_work, "read", slow_read)
+    second = asyncio.ensure_future(store.get(b"a"))
+    await asyncio.to_thread(has_read.wait)
+    writer_may_go.set()
+    await held
+    await store._writer.run(lambda _: None)  # the row is gone
+    for _ in range(10):
+        await asyncio.sleep(0)
+    clock.jump(-6)
+    reader_may_go.set()
+    assert await second is None
+
+
+async def test_text_that_has_no_utf8_is_an_error_of_the_store(store: SQLiteStore, clock: FakeClock) -> None:
+    entry = Entry(form=b"f", body=b"b", created_at=0.0, expires_at=clock.now() + 9, model="\ud800")
+    with pytest.raises(StoreError, match="no UTF-8"):
+        await store.put(b"a", entry)
+    assert await store.get(b"a") is None
+    await store.check()
+
+
+async def test_replacing_the_oldest_by_something_larger_keeps_it(
+    store: SQLiteStore, clock: FakeClock
+) -> None:
+    for number in range(10):
+        await store.put(digest_of(number), entry_of(clock, size=38_000))
+        clock.advance(1)
+    larger = entry_of(clock, "larger", size=80_000)
+    assert await store.put(digest_of(0), larger)
+    assert await store.get(digest_of(0)) == larger
+    assert await store.get(digest_of(1)) is None
+    await store.check()
 
 
 async def test_a_full_disk_is_an_error_and_loses_nothing(store: SQLiteStore, clock: FakeClock) -> None:

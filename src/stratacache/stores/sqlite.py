@@ -135,6 +135,10 @@ class SQLiteStore:
         """``step`` in its thread, with SQLite's errors as StoreError."""
         try:
             return await lane.run(step, *args, **kwargs)
+        except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can smuggle into a name
+            raise StoreError(
+                f"SQLite store {self._path}: the entry holds text that has no UTF-8: {error}"
+            ) from error
         except sqlite3.Error as error:
             advice = ""
             if is_damage(error):
@@ -147,9 +151,14 @@ class SQLiteStore:
 
         So an entry that was seen expired stays gone even if the wall clock is set back meanwhile.
         """
+
+        async def remove() -> None:
+            await self._perform(self._writer, work.discard, ref)
+            # Reads that began before the removal may still bring the row; let them pass before it is forgotten.
+            await self._perform(self._reader, lambda _: None)
+
         self._condemned.add(ref)
-        task = self._in_background(self._perform(self._writer, work.discard, ref))
-        task.add_done_callback(lambda _: self._condemned.discard(ref))
+        self._in_background(remove()).add_done_callback(lambda _: self._condemned.discard(ref))
 
     def _write_uses(self) -> None:
         uses, self._uses = self._uses, {}
