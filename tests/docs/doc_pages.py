@@ -70,3 +70,8 @@ def first_column(text: str) -> set[str]:
     """Every `word` in the first cell of the table rows of ``text``."""
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return {word for row in rows for word in _CODE.findall(row)}
+
+
+def make_targets() -> set[str]:
+    """What ``make`` can be asked for."""
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

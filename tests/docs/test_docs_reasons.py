@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 import pytest
@@ -76,13 +76,13 @@ def codes(exception: str) -> set[str]:
     }
     for node in ast.walk(tree("errors.py")):
         if isinstance(node, ast.ClassDef) and node.name == exception:
-            found |= {text for text in texts(node.body[-1].args) if text.isidentifier()}  # type: ignore[attr-defined]
+            found |= {text for text in texts(node.body[-1].args) if text.isidentifier()}
     return found
 
 
 def hit_reasons() -> set[str]:
     """The third field of each Hit, and what is told to those who joined a call."""
-    hits = {call.args[2].value for call in calls(modules("tiers"), "Hit")}  # type: ignore[attr-defined]
+    hits = {call.args[2].value for call in calls(modules("tiers"), "Hit")}
     for node in ast.walk(function("pipeline/serve.py", "_describe")):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             hits |= texts(node.value) - {"hit"}
@@ -90,7 +90,7 @@ def hit_reasons() -> set[str]:
 
 
 def miss_reasons() -> set[str]:
-    missed = {call.args[0].value for call in calls(modules("tiers"), "Miss")}  # type: ignore[attr-defined]
+    missed = {call.args[0].value for call in calls(modules("tiers"), "Miss")}
     decisions = calls(["pipeline/serve.py"], "Decision")
     return missed | {
         keyword.value.value
@@ -151,9 +151,9 @@ def write_backs() -> set[str]:
         ("## Error codes", lambda: codes("RequestError") - {"invalid_request"}),
     ],
 )  # fmt: skip
-def test_the_words_are_those_of_the_code(heading: str, in_code: object) -> None:
+def test_the_words_are_those_of_the_code(heading: str, in_code: Callable[[], set[str]]) -> None:
     """``invalid_request`` is left out: it is the default of an exception that always gets a word of its own."""
-    words = in_code()  # type: ignore[operator]
+    words = in_code()
     assert words, "the code was not understood; this test has to follow it"
     assert first_column(section(PAGE, heading)) == words
 
