@@ -136,6 +136,13 @@ def test_a_given_folder_is_checked(folder: Path, tmp_path: Path) -> None:
         convert.model_folder(copy)
 
 
+def test_the_cached_folder_is_what_this_code_would_write(folder: Path, gguf: GgufModel) -> None:
+    """Fails when a change of the conversion forgets to raise FORMAT."""
+    assert (folder / "tokenizer.json").read_text(encoding="utf-8") == gguf.tokenizer_json()
+    assert (folder / "chat_template.jinja").read_text(encoding="utf-8") == gguf.chat_template()
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8")) == gguf.config()
+
+
 def test_names_and_refusal_of_unknown_tensors() -> None:
     assert hf_name("blk.7.attn_q.weight") == "model.layers.7.self_attn.q_proj.weight"
     for name in ("blk.7.attn_q.bias", "blk.x.attn_q.weight", "blk.1.attn_sinks.weight", "rope_freqs.weight"):

@@ -63,15 +63,12 @@ class Scheduler:
 
     def schedule(self) -> list[Work]:
         """The next step's work; allocates its blocks. Empty only when there is nothing to do."""
-        preemptions = self.preemptions
         work = self._decodes()
         budget = self.config.token_budget - len(work)
         for sequence in self.running:
             if budget and sequence.uncomputed > 1:
                 work.append(self._chunk(sequence, budget))
                 budget -= work[-1].count
-        if self.preemptions > preemptions:  # what was just freed is for the decodes, not for the victim
-            return work
         return work + self._admissions(budget)
 
     def _decodes(self) -> list[Work]:
