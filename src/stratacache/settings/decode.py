@@ -24,7 +24,7 @@ _KINDS: dict[str, type[Section]] = {"embedded": EmbeddedSettings, "openai": Open
 _NOT_YET = {
     "Settings": {"versions"},
     "UpstreamBase": {"replicas", "engine"},
-    "ExactSettings": {"history_window", "near_cache_bytes", "negative_ttl", "admission"},
+    "ExactSettings": {"near_cache_bytes", "negative_ttl", "admission"},
     "SemanticSettings": {"embedder", "index", "verifier", "max_error", "candidates", "judge", "mode"},
     "PromptSettings": {"canonicalise", "relocate_volatile"},
     "KvSettings": {"affinity"},

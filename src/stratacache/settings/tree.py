@@ -143,6 +143,9 @@ class ExactSettings(Section, frozen=True, kw_only=True):
     """L1: the whole request repeats."""
 
     enabled: Annotated[bool, Meta(description="answer exact repeats")] = True
+    history_window: Annotated[
+        Literal["all"], Meta(description="turns of a conversation that a key holds; only all in this version")
+    ] = "all"
     budget: Annotated[float, _duration("a lookup that takes longer is a miss", 0.001, 60)] = 0.05
     max_entry: Annotated[int, _size("larger answers are not stored", _KIB, _GIB)] = _MIB
 
