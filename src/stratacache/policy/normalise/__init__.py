@@ -8,6 +8,7 @@ answer costs trust. ``docs/guide/exact-key.md`` lists the rules with examples.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from stratacache.policy.normalise.chars import latin_words
 from stratacache.policy.normalise.forms import is_form_sensitive, is_material_prompt
@@ -34,11 +35,24 @@ def normalise_all(texts: Sequence[str]) -> list[str]:
 
     "Translate what I send you." makes material of every later message.
     """
-    plain = [tidy(text) for text in texts]
-    words = [latin_words(text) if len(text) <= MAX_PROSE else None for text in plain]
-    if any(w is not None and is_form_sensitive(t, w) for t, w in zip(plain, words, strict=True)):
-        return plain
-    return [t if w is None else normalise_prose(t, w) for t, w in zip(plain, words, strict=True)]
+    both = [_forms_memo(text) if len(text) <= _MEMO_CHARS else _forms(text) for text in texts]
+    if any(form is None for _, form in both):
+        return [plain for plain, _ in both]
+    return [plain if form is None else form for plain, form in both]
+
+
+def _forms(text: str) -> tuple[str, str | None]:
+    """The tidied text and its normal form, None when the text is about its own form."""
+    plain = tidy(text)
+    if len(plain) > MAX_PROSE:
+        return plain, plain
+    words = latin_words(plain)
+    return plain, None if is_form_sensitive(plain, words) else normalise_prose(plain, words)
+
+
+# What hits is asked again and again, and a remembered form costs a hundredth of a computed one. At most some 2 MB.
+_MEMO_CHARS = 512
+_forms_memo = lru_cache(maxsize=1024)(_forms)
 
 
 __all__ = ["MAX_PROSE", "NORMALISER_VERSION", "is_material_prompt", "normalise", "normalise_all", "tidy"]

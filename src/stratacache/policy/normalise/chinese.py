@@ -22,6 +22,8 @@ _OPEN_END = "是的在和把被为叫有与及或让使给对向从到于不很�
 
 def is_question(sentence: str) -> bool:
     """True when a question word or particle makes it one with or without its mark."""
+    if sentence.isascii():
+        return False
     if sentence.endswith("吗"):
         return True
     if _NO_QUESTION.search(sentence):

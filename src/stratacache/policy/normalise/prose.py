@@ -41,6 +41,9 @@ def normalise_prose(text: str, words: frozenset[str]) -> str:
     spans = _cut(text)
     if spans is None:
         return text
+    if len(spans) == 1 and spans[0][0]:
+        line = english.fold_case(_fold(spans[0][1], text, words), first=True)
+        return _fold_end(line, line)
     last = len(spans) - 1
     spans = [
         (p, _fold_between(part, text, words, i > 0, i < last) if p else part)
