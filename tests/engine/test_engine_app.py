@@ -156,6 +156,15 @@ async def test_a_prompt_over_the_context_names_the_sizes(server: Server) -> None
     assert (status, json.loads(raw)["error"]["code"]) == (400, "context_length_exceeded")
 
 
+async def test_a_hopelessly_long_prompt_is_refused_without_tokenising_it(
+    server: Server, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "encode", None)
+    status, body = await server.chat(messages=[{"role": "user", "content": "word " * 5000}])
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    assert "at least 31" in body["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
     [

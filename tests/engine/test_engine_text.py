@@ -79,6 +79,13 @@ def _tokenizer_of(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
+@given(
+    st.text(ENCODABLE, max_size=80) | st.sampled_from([" " * 500, "<|im_start|>" * 20, "aa" * 99, "\n" * 300])
+)
+def test_the_lower_bound_is_one(tokenizer_of: Tokenizer, text: str) -> None:
+    assert tokenizer_of.fewest_tokens(text) <= len(tokenizer_of.encode(text))
+
+
 def test_a_character_never_comes_in_halves(tokenizer: Tokenizer) -> None:
     decoder = IncrementalDecoder(tokenizer)
     tokens = tokenizer.encode("😀好")

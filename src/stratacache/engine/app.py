@@ -13,7 +13,13 @@ from typing import Any
 import msgspec
 
 from stratacache.engine.engine import Stats
-from stratacache.engine.errors import BodyTooLarge, InvalidRequest, Overloaded, RequestError
+from stratacache.engine.errors import (
+    BodyTooLarge,
+    ContextLengthExceeded,
+    InvalidRequest,
+    Overloaded,
+    RequestError,
+)
 from stratacache.engine.loop import EngineThread, Job, Progress
 from stratacache.engine.protocol import ChatRequest, Header, Json, error_body, parse_chat, usage
 from stratacache.engine.sequence import Generation
@@ -129,7 +135,11 @@ class App:
             await respond(header, request, len(prompt), progress, send)
 
     def _encode(self, request: ChatRequest) -> tuple[int, ...]:
-        prompt = tuple(self._tokenizer.encode(self._template.render(request.messages)))
+        text = self._template.render(request.messages)
+        fewest = self._tokenizer.fewest_tokens(text)
+        if fewest >= self._engine.context_limit:  # or megabytes would be tokenised (2 s each) to be refused
+            raise ContextLengthExceeded(self._engine.context_limit, fewest, at_least=True)
+        prompt = tuple(self._tokenizer.encode(text))
         if not prompt:
             raise InvalidRequest("the messages make an empty prompt", "messages")
         return prompt

@@ -56,6 +56,14 @@ class ContextLengthExceeded(RequestError):
 
     code = "context_length_exceeded"
 
+    def __init__(self, limit: int, size: int, *, at_least: bool = False) -> None:
+        """`limit` and `size` in tokens; `at_least` when the prompt was too long to be worth counting."""
+        super().__init__(
+            f"This engine's maximum context length is {limit} tokens, of which at least one is for the "
+            f"answer. However, the messages resulted in {'at least ' if at_least else ''}{size} tokens.",
+            "messages",
+        )
+
 
 class BodyTooLarge(RequestError):
     """The body is over the configured limit."""

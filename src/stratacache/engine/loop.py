@@ -61,6 +61,7 @@ class EngineThread:
         self, engine: Engine, tokenizer: Tokenizer, on_failure: Callable[[], None] | None = None
     ) -> None:
         self._engine = engine
+        self.context_limit = engine.context_limit
         self._tokenizer = tokenizer
         self._on_failure = on_failure or (lambda: None)
         self._inbox: queue.SimpleQueue[Job | str | None] = queue.SimpleQueue()

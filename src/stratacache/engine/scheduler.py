@@ -34,11 +34,7 @@ class Scheduler:
         """Puts a request in line. Raises ContextLengthExceeded or Overloaded; then nothing is kept."""
         size = len(request.prompt)
         if size >= self.context_limit:
-            raise ContextLengthExceeded(
-                f"This engine's maximum context length is {self.context_limit} tokens, of which at least "
-                f"one is for the answer. However, the messages resulted in {size} tokens.",
-                "messages",
-            )
+            raise ContextLengthExceeded(self.context_limit, size)
         if len(self.waiting) >= self.config.max_waiting:
             raise Overloaded(f"{len(self.waiting)} requests are waiting already; try again later")
         extras = {} if request.salt is None else {"salt": request.salt}
