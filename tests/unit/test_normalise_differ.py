@@ -190,6 +190,7 @@ DATES = [
     ("on 03/05/2024", "on May 3, 2024"),
     ("2024年2月30日", "2024-02-30"),
     ("on 30 February 2024", "on February 30, 2024"),
+    ("on 29 February 1900", "on February 29, 1900"),
     ("on 2023-02-29", "on February 29, 2023"),
     ("on 2024-13-01", "on 2024/13/1"),
     ("champion of 2003-04", "champion of April 2003"),

@@ -165,6 +165,7 @@ DATES = [
     ("Events on March 5, 2024", "Events on 2024-03-05"),
     ("Events on March 5, 2024", "Events on 2024/3/5"),
     ("Events on Feb 29, 2024", "Events on 29 February 2024"),
+    ("Events on 29 February 2000", "Events on February 29, 2000"),
     ("Who was born on 1 January 1900?", "Who was born on January 1st, 1900?"),
     ("What happened on October 12, 1492?", "what happened on 1492-10-12"),
 ]
