@@ -7,7 +7,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FrameType
 
 import msgspec
 
@@ -31,9 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = load(args.config, os.environ)
     listener = listen(settings)
+    return serve(settings, os.environ, listener, partial(_announce, listener, as_json=args.json))
+
+
+def _announce(listener: socket.socket, *, as_json: bool) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://{'[' + host + ']' if ':' in host else host}:{port}/v1"
-    if args.json:
+    if as_json:
         print(msgspec.json.encode({"url": url, "pid": os.getpid()}).decode(), flush=True)
     else:
         print(
@@ -41,8 +47,6 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
-    serve(settings, os.environ, listener)
-    return 0
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -66,11 +70,24 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socket) -> None:
-    """Run the gateway on ``listener`` until it is told to stop; returns after a clean drain."""
+def serve(
+    settings: Settings, environ: Mapping[str, str], listener: socket.socket, announce: Callable[[], None]
+) -> int:
+    """Run the gateway on ``listener`` until it is told to stop; 0 after a clean drain.
+
+    ``announce`` is called once connections are accepted and signals obeyed.
+
+    Raises:
+        StrataError: a part cannot start; says which and what to do.
+    """
     import uvicorn
 
     from stratacache.wiring import System
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            announce()
 
     system = System(settings, environ)
     config = uvicorn.Config(
@@ -83,8 +100,19 @@ def serve(settings: Settings, environ: Mapping[str, str], listener: socket.socke
         log_level="warning",
         timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
     )
-    # uvicorn drains on a signal and then raises it again for whoever handled it before: here nobody has to,
-    # so a drained gateway ends with exit code 0.
+    server = Server(config)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    # Until uvicorn sets handlers of its own, a signal must not be lost. It drains on a signal and then raises it
+    # again for whoever handled it before: here nobody has to, so a drained gateway ends with exit code 0.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+        signal.signal(number, stop)
+    try:
+        server.run(sockets=[listener])
+    except SystemExit:
+        if system.app.start_failure is None:
+            raise
+        raise system.app.start_failure from None
+    return 0

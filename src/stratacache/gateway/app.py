@@ -21,6 +21,8 @@ class App:
         routes: path to method to endpoint; a path that ends in ``/*`` serves all below it.
         start: called at server start; the server answers once it returns.
         stop: called after the last request has ended.
+
+    ``start_failure`` is the reason, for whoever runs the server, when the start was refused.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class App:
         self._below = [(path[:-1], methods) for path, methods in routes.items() if path.endswith("/*")]
         self._start = start
         self._stop = stop
+        self.start_failure: StrataError | None = None
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -92,6 +95,10 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self._start()
+                except StrataError as error:
+                    self.start_failure = error
+                    await send({"type": "lifespan.startup.failed", "message": ""})
+                    return
                 except Exception as error:
                     log.exception("start failed")
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
