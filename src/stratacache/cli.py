@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -49,11 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     try:
         code: int = args.run(args)
+        sys.stdout.flush()
     except SettingsError as error:
         print(f"stratacache: {error}", file=sys.stderr)
         return EXIT_USAGE
     except StrataError as error:
         print(f"stratacache: {error}", file=sys.stderr)
+        return EXIT_FOUND
+    except BrokenPipeError:
+        # Whoever read our output has had enough, as in "| head"; nor may the flush at exit complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FOUND
     except KeyboardInterrupt:
         return 130

@@ -28,18 +28,16 @@ def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
 
 
-def ask_gateway(args: argparse.Namespace, method: str, path: str, body: bytes | None = None) -> JSON:
-    """The decoded JSON answer.
+def ask_gateway(
+    args: argparse.Namespace, method: str, path: str, body: bytes | None = None, *, member: str
+) -> JSON:
+    """The decoded JSON answer, an object; ``member`` is one that a gateway's answer always has.
 
     Raises:
         StrataError: nobody answers there, or the gateway refused; says why.
     """
     url = args.url or _configured_url(args.config)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise StrataError(f"--url {url!r} is not an http(s) address")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
+    connection = _connection(url)
     key = os.environ.get(args.api_key_env)
     headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
     try:
@@ -52,10 +50,22 @@ def ask_gateway(args: argparse.Namespace, method: str, path: str, body: bytes | 
         ) from None
     finally:
         connection.close()
-    return _checked(url, response.status, answer)
+    return _checked(url, response.status, answer, member)
 
 
-def _checked(url: str, status: int, answer: bytes) -> JSON:
+def _connection(url: str) -> http.client.HTTPConnection:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise StrataError(f"--url {url!r} is not an http(s) address")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(host, port, timeout=TIMEOUT)
+
+
+def _checked(url: str, status: int, answer: bytes, member: str) -> JSON:
     try:
         value = msgspec.json.decode(answer)
     except msgspec.DecodeError:
@@ -63,8 +73,11 @@ def _checked(url: str, status: int, answer: bytes) -> JSON:
             f"{url} answered {status} with something that is not JSON; is it a gateway?"
         ) from None
     if status != 200:
-        error = value.get("error", {}) if isinstance(value, dict) else {}
-        raise StrataError(f"the gateway refused ({status}): {error.get('message', 'no reason given')}")
+        error = value.get("error") if isinstance(value, dict) else None
+        reason = error.get("message") if isinstance(error, dict) else None
+        raise StrataError(f"the gateway refused ({status}): {reason or 'no reason given'}")
+    if not isinstance(value, dict) or member not in value:
+        raise StrataError(f"{url} answered with something that no gateway says; is it a gateway?")
     return value
 
 

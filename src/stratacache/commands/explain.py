@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         body = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
     except OSError as error:
         raise StrataError(f"cannot read {args.file}: {error.strerror}") from None
-    told = ask_gateway(args, "POST", "/admin/explain", body)
+    told = ask_gateway(args, "POST", "/admin/explain", body, member="tiers")
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:

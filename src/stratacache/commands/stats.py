@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    figures = ask_gateway(args, "GET", "/admin/stats")
+    figures = ask_gateway(args, "GET", "/admin/stats", member="version")
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(figures)).decode())
     else:
