@@ -141,14 +141,14 @@ class MemoryStore:
         self._deadlines.add(digest, slot.deadline)
         self._count_accesses()
         if previous is None and cost > self._window_bytes:
-            self._admit(
-                digest, slot
-            )  # passing through, it would sweep the window empty even if it is declined
+            # Through the window it would push out all that is there, even if it is then declined itself.
+            self._admit(digest, slot)
         else:
             (previous or self._window).add(digest, slot)
         self._settle()
         if self._segment_of(digest) is None:
             self._rejections += 1
+            self._evictions -= 1  # counted by _admit or _evict, but it never was an entry
             return False
         return True
 
@@ -176,6 +176,7 @@ class MemoryStore:
         for segment in self._segments():
             segment.slots.clear()
             segment.bytes = 0
+        self._deadlines = Deadlines()
 
     def _require_open(self) -> None:
         if self._closed:
