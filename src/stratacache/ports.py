@@ -25,7 +25,12 @@ class Store(Protocol):
 
     Every method may raise StoreError and is safe to call concurrently from one event loop. An Entry is
     immutable and stays valid for ever, also after it is evicted.
+
+    ``waits`` is False when no method ever suspends: then there is nothing to put a time limit on, which spares
+    the hit path the cost of one.
     """
+
+    waits: bool
 
     async def get(self, digest: bytes) -> Entry | None:
         """The entry under ``digest`` unless absent or expired. Mutates only recency and statistics."""

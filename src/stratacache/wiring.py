@@ -110,10 +110,12 @@ class System:
 
 
 def _build_policy(settings: Settings) -> CachePolicy:
+    window = settings.tiers.exact.history_window
     return CachePolicy(
         exact=settings.tiers.exact.enabled,
         scenes={name: ScenePolicy(scene.ttl, scene.jitter) for name, scene in settings.scenes.items()},
         max_entry=settings.tiers.exact.max_entry,
+        history_window=None if window == "all" else window,
     )
 
 

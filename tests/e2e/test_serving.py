@@ -347,3 +347,17 @@ async def test_a_caller_cannot_lengthen_the_ttl(fake: FakeUpstream) -> None:
         await gateway.stored()
         gateway.clock.advance(61)
         assert (await gateway.ask(question()))[1]["x-strata-cache"] == "miss"
+
+
+@pytest.mark.parametrize(("window", "outcome"), [("all", "miss"), (1, "hit")])
+async def test_the_history_window_decides_how_much_of_a_conversation_must_be_equal(
+    fake: FakeUpstream, window: str | int, outcome: str
+) -> None:
+    def turns(first: str) -> dict[str, Any]:
+        texts = (("user", first), ("assistant", "Yes."), ("user", "What is a cache?"))
+        return {"model": "fake-model", "messages": [{"role": role, "content": text} for role, text in texts]}
+
+    async with running_gateway(fake, {"tiers": {"exact": {"history_window": window}}}) as gateway:
+        await gateway.ask(turns("Do you know Python?"))
+        await gateway.stored()
+        assert (await gateway.ask(turns("Do you know Rust?")))[1]["x-strata-cache"] == outcome

@@ -129,7 +129,7 @@ REFUSED = [
         ["tiers.semantic.enabled: true is not available in this version;"],
     ),
     ("tiers: {prompt: {enabled: true}}", ["tiers.prompt.enabled: true is not available in this version;"]),
-    ("tiers: {exact: {history_window: 3}}", ["tiers.exact.history_window: must be one of all; got 3"]),
+    ("tiers: {exact: {history_window: 0}}", ["tiers.exact.history_window: must be all or a whole number"]),
     ("tiers: {exact: {enabled: sometimes}}", ["tiers.exact.enabled: must be true or false; got 'sometimes'"]),
     ("tiers: {order: [exact, exact]}", ["tiers.order: names a tier twice"]),
     ("tiers: {order: [semantic]}", ["tiers.order: must name exact"]),

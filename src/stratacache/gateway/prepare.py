@@ -140,7 +140,11 @@ class Preparer:
             credential=credential,
             conversation=directives.conversation,
         )
-        return Prepared(request, exact_key(request), plan_request(request, self._policy))
+        return Prepared(
+            request,
+            exact_key(request, history_window=self._policy.history_window),
+            plan_request(request, self._policy),
+        )
 
     def forwarded_credential(self, headers: Mapping[str, str], upstream: str) -> Secret:
         """The client's Authorization when ``upstream`` is to see it: it has no key of its own, nor have we."""

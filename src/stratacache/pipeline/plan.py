@@ -20,11 +20,16 @@ class ScenePolicy(msgspec.Struct, frozen=True):
 
 
 class CachePolicy(msgspec.Struct, frozen=True):
-    """The operator's side of the plan. ``max_entry`` bounds form + body of an entry, in bytes."""
+    """The operator's side of the plan.
+
+    ``max_entry`` bounds form + body of an entry, in bytes; ``history_window`` is how many of a conversation's
+    last turns are in the exact key, None for all.
+    """
 
     exact: bool
     scenes: Mapping[str, ScenePolicy]
     max_entry: int
+    history_window: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from stratacache.settings import units
 from stratacache.settings.mask import is_secret
 from stratacache.settings.rules import check_section
 from stratacache.settings.source import EnvText, Path, Problem, YamlError, parse_variable
-from stratacache.settings.tree import EmbeddedSettings, OpenAISettings, Section
+from stratacache.settings.tree import EmbeddedSettings, OpenAISettings, Section, UpstreamSettings
 
 MISSING = object()  # what a value that was refused decodes to
 
@@ -75,7 +75,7 @@ class Decoder:
         bare = _bare(hint)
         if isinstance(bare, type) and issubclass(bare, Section):
             return self.section(bare, value, path)
-        if get_origin(bare) in (types.UnionType, Union):
+        if bare == UpstreamSettings:
             return self._upstream(value, path)
         if get_origin(bare) is tuple:
             return self._list(get_args(bare)[0], value, path)

@@ -144,7 +144,8 @@ class ExactSettings(Section, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, Meta(description="answer exact repeats")] = True
     history_window: Annotated[
-        Literal["all"], Meta(description="turns of a conversation that a key holds; only all in this version")
+        Annotated[int, Meta(ge=1, le=10_000)] | Literal["all"],
+        _meta("turns of a conversation that a key holds", "all or a whole number of turns from 1 to 10000"),
     ] = "all"
     budget: Annotated[float, _duration("a lookup that takes longer is a miss", 0.001, 60)] = 0.05
     max_entry: Annotated[int, _size("larger answers are not stored", _KIB, _GIB)] = _MIB

@@ -78,6 +78,8 @@ class MemoryStore:
         clock: wall time judges ``expires_at``; monotonic time bounds the life that an entry had left at ``put``.
     """
 
+    waits = False
+
     def __init__(self, max_bytes: int, clock: Clock) -> None:
         if max_bytes <= 0:
             raise SettingsError(f"a memory store needs a positive max_bytes, not {max_bytes}")

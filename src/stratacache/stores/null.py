@@ -11,6 +11,8 @@ from stratacache.types import Entry, StoreStats
 class NullStore:
     """Declines every entry. For a gateway whose cache is switched off, and for tests of what happens then."""
 
+    waits = False
+
     def __init__(self) -> None:
         self._rejections = 0
         self._closed = False

@@ -46,6 +46,8 @@ class SQLiteStore:
         busy_seconds: how long a write waits for another process before StoreError.
     """
 
+    waits = True
+
     def __init__(self, path: Path | str, max_bytes: int, clock: Clock, *, busy_seconds: float = 2.0) -> None:
         if max_bytes <= 0:
             raise SettingsError(f"a SQLite store needs a positive max_bytes, not {max_bytes}")

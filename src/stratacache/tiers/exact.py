@@ -29,7 +29,10 @@ class ExactTier:
     async def lookup(self, key: Key, *, max_age: float | None = None) -> Hit | Miss:
         """The entry for ``key`` if its form is equal and it is younger than ``max_age`` s. Never raises."""
         try:
-            async with asyncio.timeout(self._budget):
+            if self._store.waits:
+                async with asyncio.timeout(self._budget):
+                    entry = await self._store.get(key.digest)
+            else:
                 entry = await self._store.get(key.digest)
         except TimeoutError:
             return Miss("store_slow")
