@@ -278,7 +278,8 @@ class FakeUpstream:
         response = web.StreamResponse(status=reply.status, headers=dict(reply.headers))
         response.headers.setdefault("content-type", reply.media_type(call))
         await response.prepare(request)
-        for index, piece in enumerate(reply.pieces(call, len(self.calls))):
+        pieces = [] if request.method == "HEAD" else reply.pieces(call, len(self.calls))
+        for index, piece in enumerate(pieces):
             if index in reply.gates:
                 await reply.gates[index].pass_through()
             if reply.cut_after == index:

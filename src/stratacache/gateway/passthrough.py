@@ -15,16 +15,20 @@ from stratacache.gateway.http import (
     Send,
     hang_up_cancels,
     read_body,
+    send_error,
 )
 from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.ports import Upstream, UpstreamResponse
 from stratacache.upstream.router import Router
 
-BYPASS_HEADERS: RawHeaders = [
-    (b"x-strata-cache", b"bypass"),
-    (b"x-strata-tier", b"none"),
-    (b"x-strata-reason", b"passthrough"),
-]
+
+def _headers(upstream: str, reason: str = "passthrough") -> RawHeaders:
+    return [
+        (b"x-strata-cache", b"bypass"),
+        (b"x-strata-tier", b"none"),
+        (b"x-strata-reason", reason.encode()),
+        (b"x-strata-upstream", upstream.encode()),
+    ]
 
 
 class _Named(msgspec.Struct):
@@ -61,9 +65,13 @@ class Passthrough:
         path = _below_v1(scope)
         query = scope["query_string"].decode("latin-1")
         async with hang_up_cancels(receive):
-            response = await self._upstreams[name].forward(scope["method"], path, query, body, forwarded)
             try:
-                await _relay(send, response, [*BYPASS_HEADERS, (b"x-strata-upstream", name.encode())])
+                response = await self._upstreams[name].forward(scope["method"], path, query, body, forwarded)
+            except UpstreamError as failure:
+                await send_error(send, failure, _headers(name, failure.code))
+                return
+            try:
+                await _relay(send, response, _headers(name))
             finally:
                 await response.close()
 
