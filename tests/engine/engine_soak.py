@@ -30,7 +30,8 @@ class Soak:
         engine = tiny_engine(num_blocks=14, token_budget=12, max_running=5)
         started = 0
         while started < self.total or engine.has_work:
-            for _ in range(rng.choice((0, 0, 1, 1, 2, 4)) if started < self.total else 0):
+            room = started < self.total and engine.stats().waiting < 20
+            for _ in range(rng.choice((0, 0, 1, 1, 2, 4)) if room else 0):
                 self._start(engine, rng, f"r{started}")
                 started += 1
             self._disturb(engine, rng)
