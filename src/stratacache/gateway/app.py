@@ -78,9 +78,11 @@ class App:
             methods = next((m for prefix, m in self._below if path.startswith(prefix)), None)
         if methods is None:
             raise RequestError(f"there is nothing at {path[:200]}", status=404, code="not_found")
-        endpoint = methods.get(method) or methods.get("*")
+        # What can be got can be asked for its head: the server drops the body.
+        wanted = "GET" if method == "HEAD" and "HEAD" not in methods and "GET" in methods else method
+        endpoint = methods.get(wanted) or methods.get("*")
         if endpoint is None:
-            allowed = ", ".join(sorted(methods))
+            allowed = ", ".join(sorted({*methods, *(("HEAD",) if "GET" in methods else ())}))
             raise RequestError(
                 f"{path[:200]} takes {allowed}, not {method}",
                 status=405,
