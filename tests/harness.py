@@ -89,7 +89,7 @@ async def running_gateway(
     settings = settings_from(merged)
     clock = FakeClock()
     system = System(settings, ENVIRON, clock)
-    with socket.socket() as listener:
+    with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # else asyncio leaves Nagle's algorithm on
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         server = uvicorn.Server(

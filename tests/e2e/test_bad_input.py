@@ -333,7 +333,7 @@ REQUESTS = st.fixed_dictionaries(
 BODIES = st.one_of(REQUESTS.map(msgspec.json.encode), JSON.map(msgspec.json.encode), st.binary(max_size=200))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=BODIES)
 async def test_no_body_makes_a_failure_of_our_own(shared: tuple[FakeUpstream, Gateway], body: bytes) -> None:
     fake, gateway = shared

@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from stratacache.cli import COMMANDS, build_parser, main
+from stratacache.commands.serve import listen
+from stratacache.settings import load
 
 NAMES = [module.__name__.rpartition(".")[2] for module in COMMANDS]
 
@@ -194,3 +196,9 @@ def test_a_server_that_is_no_gateway(
     with stranger(status, body) as url:
         assert main(["stats", "--url", url]) == 1
     assert told in one_line(capsys)
+
+
+def test_accepted_connections_send_small_answers_at_once() -> None:
+    settings = load(None, {"STRATACACHE__SERVER__PORT": "0"})
+    with listen(settings) as listener:
+        assert listener.proto == socket.IPPROTO_TCP  # what asyncio turns Nagle's algorithm off by

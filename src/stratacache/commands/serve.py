@@ -57,7 +57,8 @@ def listen(settings: Settings) -> socket.socket:
     """
     server = settings.server
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, or asyncio's own loop leaves Nagle's algorithm on: 40 ms for a hit on a kept connection.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((server.host, server.port))
