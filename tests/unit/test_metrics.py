@@ -1,0 +1,126 @@
+"""The counters: exact sums, bounded labels, a text that Prometheus reads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from stratacache.observe.metrics import BUCKETS, MAX_MODELS, Histogram, Metrics
+from stratacache.types import Decision, Usage
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def decision(model: str = "m", **more: object) -> Decision:
+    fields = {"endpoint": "chat.completions", "model": model, "scene": "default", "outcome": "miss",
+              "reason": "not_found", **more}  # fmt: skip
+    return Decision(**fields)  # type: ignore[arg-type]
+
+
+def samples(metrics: Metrics, gauges: dict[str, dict[str, float]] | None = None) -> Samples:
+    text = metrics.expose(gauges or {}).decode()
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def test_a_fresh_gateway_exposes_no_nonsense() -> None:
+    got = samples(Metrics())
+    assert got[("stratacache_singleflight_followers_total", ())] == 0
+    assert got[("stratacache_prompt_tokens_total", (("kind", "fresh"),))] == 0
+    assert Metrics().summary()["requests"] == 0
+
+
+def test_decisions_are_counted_by_their_labels() -> None:
+    metrics = Metrics()
+    for _ in range(3):
+        metrics.decided(decision())
+    metrics.decided(decision(outcome="hit", reason="exact", tier="exact", stages=(("key", 0.0002),)))
+    got = samples(metrics)
+    labels = {"endpoint": "chat.completions", "model": "m", "scene": "default"}
+    miss = {**labels, "outcome": "miss", "tier": "none", "reason": "not_found"}
+    hit = {**labels, "outcome": "hit", "tier": "exact", "reason": "exact"}
+    assert got[("stratacache_requests_total", tuple(sorted(miss.items())))] == 3
+    assert got[("stratacache_requests_total", tuple(sorted(hit.items())))] == 1
+    assert got[("stratacache_stage_seconds_count", (("stage", "key"),))] == 1
+    summary = metrics.summary()
+    assert summary["outcomes"] == {"miss": 3, "hit": 1}
+    assert summary["hits_by_tier"] == {"exact": 1}
+
+
+def test_models_beyond_the_bound_share_a_label() -> None:
+    metrics = Metrics()
+    for number in range(MAX_MODELS + 200):
+        metrics.decided(decision(f"model-{number}"))
+    metrics.decided(decision("model-0"))
+    got = samples(metrics)
+    by_model = {dict(labels)["model"]: value for (name, labels), value in got.items() if "requests" in name}
+    assert len(by_model) == MAX_MODELS + 1
+    assert by_model["other"] == 200
+    assert by_model["model-0"] == 2
+
+
+def test_label_values_are_escaped() -> None:
+    metrics = Metrics()
+    name = 'a"b\\c\nd {x="y"} 1'
+    metrics.decided(decision(name))
+    assert any(("model", name) in labels for _, labels in samples(metrics))
+
+
+def test_tokens_are_split_into_read_and_fresh_and_unreported_ones_count_as_none() -> None:
+    metrics = Metrics()
+    metrics.called("u", 0.5, Usage(prompt=100, completion=7, cached_prompt=64))
+    metrics.called("u", 0.5, Usage(prompt=10, completion=None, cached_prompt=20))
+    metrics.called("u", 0.5, Usage())
+    got = samples(metrics)
+    assert got[("stratacache_prompt_tokens_total", (("kind", "read"),))] == 84
+    assert got[("stratacache_prompt_tokens_total", (("kind", "fresh"),))] == 36
+    assert got[("stratacache_completion_tokens_total", ())] == 7
+    assert got[("stratacache_upstream_seconds_count", (("upstream", "u"),))] == 3
+    assert got[("stratacache_upstream_seconds_sum", (("upstream", "u"),))] == 1.5
+
+
+def test_gauges_carry_their_label() -> None:
+    got = samples(
+        Metrics(),
+        {"stratacache_kv_blocks": {"free": 3, "cached": 2}, "stratacache_store_entries": {"": 7}},
+    )
+    assert got[("stratacache_kv_blocks", (("state", "free"),))] == 3
+    assert got[("stratacache_store_entries", ())] == 7
+
+
+@given(st.lists(st.floats(0, 200), max_size=50))
+def test_a_histogram_counts_every_value_once(values: list[float]) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.observe(value)
+    rows = histogram.cumulative()
+    assert rows[-1] == ("+Inf", len(values))
+    for (bound, count), limit in zip(rows, BUCKETS, strict=False):
+        assert float(bound) == limit
+        assert count == sum(value <= limit for value in values)
+    assert histogram.sum == pytest.approx(sum(values))
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=50), st.sampled_from([0.01, 0.5, 0.99, 1.0]))
+def test_a_quantile_is_the_bound_of_the_bucket_that_holds_it(values: list[float], q: float) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.observe(value)
+    bound = histogram.quantile(q)
+    assert bound is not None
+    assert sum(value <= bound for value in values) >= q * len(values)
+    lower = [b for b in BUCKETS if b < bound]
+    if lower:
+        assert sum(value <= lower[-1] for value in values) < q * len(values)
+
+
+def test_without_data_there_is_no_quantile_and_an_endless_one_is_not_json_infinity() -> None:
+    assert Histogram().quantile(0.5) is None
+    metrics = Metrics()
+    metrics.called("u", 1e6, Usage())
+    assert metrics.summary()["stages"]["u"]["p50"] is None
