@@ -104,17 +104,9 @@ def bypass_reasons() -> set[str]:
     words = set(BYPASS_REASONS) | returned("pipeline/plan.py", "_bypass")
     planned = function("pipeline/plan.py", "plan_request")
     words |= {text for node in ast.walk(planned) if isinstance(node, ast.IfExp) for text in texts(node)}
-    header = function_free_assignment("gateway/passthrough.py", "BYPASS_HEADERS")
-    pairs = dict(ast.literal_eval(header))
-    return words | {pairs[b"x-strata-reason"].decode()}
-
-
-def function_free_assignment(path: str, name: str) -> ast.expr:
-    """The value of a module's constant."""
-    for node in tree(path).body:
-        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == name and node.value:
-            return node.value
-    raise AssertionError(f"{path} has no {name}")
+    relayed = function("gateway/passthrough.py", "_headers")
+    assert isinstance(relayed, ast.FunctionDef)
+    return words | {text for default in relayed.args.defaults for text in texts(default)}
 
 
 def failures() -> set[str]:
