@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from itertools import cycle
 
 
 def chat_request(body: bytes, *, path: str = "/v1/chat/completions", headers: str = "") -> bytes:
@@ -18,12 +17,11 @@ def chat_request(body: bytes, *, path: str = "/v1/chat/completions", headers: st
     return head.encode() + body
 
 
-async def _worker(port: int, requests: Sequence[bytes], count: int, times: list[float]) -> None:
+async def _worker(port: int, requests: Sequence[bytes], first: int, count: int, times: list[float]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    source = cycle(requests)
-    for _ in range(count):
+    for number in range(first, first + count):
         started = time.perf_counter()
-        writer.write(next(source))
+        writer.write(requests[number % len(requests)])
         head = await reader.readuntil(b"\r\n\r\n")
         status = head[9:12]
         lower = head.lower()
@@ -37,8 +35,8 @@ async def _worker(port: int, requests: Sequence[bytes], count: int, times: list[
 
 
 async def run(port: int, requests: Sequence[bytes], *, connections: int, total: int) -> list[float]:
-    """Send ``total`` requests over ``connections``; returns each one's seconds."""
+    """Send ``total`` requests over ``connections``, each its own share in turn; returns every request's seconds."""
     times: list[float] = []
     share = total // connections
-    await asyncio.gather(*(_worker(port, requests, share, times) for _ in range(connections)))
+    await asyncio.gather(*(_worker(port, requests, n * share, share, times) for n in range(connections)))
     return times

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-# gc=False below: such values hold no cycles, and a full store has many of them; the collector would stall the
+# gc=False below: such values are in no cycle, and a full store has many of them; the collector would stall the
 # event loop for as long as it takes to visit them all.
 
 JSON = Any  # a value made by msgspec.json.decode: dict, list, str, int, float, bool or None
@@ -23,7 +23,7 @@ class Secret(str):
         return "'***'"
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, gc=False):
     """Who asks and with what rights; made only by ``gateway.auth`` and required by every lookup and write.
 
     ``credential`` is the digest of a client credential that is forwarded upstream ("" when none is), so two
@@ -37,7 +37,7 @@ class Scope(msgspec.Struct, frozen=True):
     rights: frozenset[Right] = frozenset({"chat"})
 
 
-class CacheControl(msgspec.Struct, frozen=True):
+class CacheControl(msgspec.Struct, frozen=True, gc=False):
     """What the caller asked of the cache; callers may only be stricter than the configuration.
 
     ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none.
@@ -53,7 +53,7 @@ class CacheControl(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One model request, whatever dialect it came in. Nothing downstream changes it.
 
     ``model`` is what the client wrote, ``resolved_model`` what the alias table made of it, ``upstream`` the

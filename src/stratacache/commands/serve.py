@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import socket
@@ -88,6 +89,7 @@ def serve(
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            freeze_heap()
             announce()
 
     system = System(settings, environ)
@@ -117,3 +119,13 @@ def serve(
             raise
         raise system.app.start_failure from None
     return 0
+
+
+def freeze_heap() -> None:
+    """Take all that a start has made (modules, mostly) out of the garbage collector's sight.
+
+    A full collection visits every object it knows, with the event loop standing still: 30 to 40 ms with the
+    imports in it, a few without.
+    """
+    gc.collect()
+    gc.freeze()

@@ -50,7 +50,7 @@ MemoKey = tuple[bytes, tuple[tuple[bytes, bytes], ...]]  # body, and the headers
 LONG_BODY = 16 << 10  # bytes; longer ones are prepared in a thread
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A request that passed every check, with its exact key and what is planned for it."""
 
     request: Request
@@ -72,7 +72,7 @@ class Preparer:
         upstreams: Mapping[str, Upstream],
         policy: CachePolicy,
         *,
-        memo_entries: int = 2048,
+        memo_entries: int = 1024,
         memo_bytes: int = 1 << 20,
     ) -> None:
         self._authenticator = authenticator

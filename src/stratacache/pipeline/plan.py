@@ -32,7 +32,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
     history_window: int | None = None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to do for one request.
 
     ``share``: identical concurrent requests may use one upstream call. ``bypass`` is the reason why the cache
