@@ -46,7 +46,7 @@ def serve_timed(config: str) -> None:
 
     import uvicorn
 
-    from stratacache.commands.serve import freeze_heap, listen
+    from stratacache.commands.serve import calm_collector, listen
     from stratacache.settings import load
     from stratacache.wiring import System
 
@@ -59,7 +59,7 @@ def serve_timed(config: str) -> None:
 
     async def main() -> None:
         listener = listen(settings)
-        asyncio.get_running_loop().call_later(1, freeze_heap)
+        asyncio.get_running_loop().call_later(1, calm_collector)
         asyncio.get_running_loop().call_later(1.5, time_callbacks, times)
         await server.serve(sockets=[listener])
 

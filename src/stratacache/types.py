@@ -19,6 +19,8 @@ Right = Literal["chat", "admin"]
 class Secret(str):
     """A string that does not show itself in a repr, and so in no log or traceback."""
 
+    __slots__ = ()
+
     def __repr__(self) -> str:
         return "'***'"
 
