@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from stratacache.errors import RequestError
@@ -78,7 +79,7 @@ def _refuse_foreign_pages(headers: Mapping[str, str]) -> None:
         value = headers.get(name)
         if value is None:
             continue
-        if not is_loopback(_host_in(value)):
+        if not _names_this_machine(value):
             raise RequestError(
                 f"{name} {value[:100]!r} is not this machine; configure auth.keys to serve others",
                 status=403,
@@ -87,12 +88,13 @@ def _refuse_foreign_pages(headers: Mapping[str, str]) -> None:
             )
 
 
-def _host_in(value: str) -> str:
-    """The host name in an Origin or Host value; "" when there is none to be found."""
+@lru_cache(maxsize=64)  # nearly every request has the same one
+def _names_this_machine(value: str) -> bool:
+    """Whether the host in an Origin or Host value is this machine; False when none is to be found."""
     try:
-        return urlsplit(value if "//" in value else f"//{value}").hostname or ""
+        return is_loopback(urlsplit(value if "//" in value else f"//{value}").hostname or "")
     except ValueError:
-        return ""
+        return False
 
 
 def _scope_of(key: AuthKey) -> Scope:

@@ -13,6 +13,19 @@ from stratacache.types import JSON, CacheControl
 TIERS = frozenset({"exact", "semantic"})
 MAX_TAGS = 16
 _WORD = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
+DIRECTIVE_HEADERS = (
+    "cache-control",
+    "x-strata-tiers",
+    "x-strata-scene",
+    "x-strata-tags",
+    "x-strata-ttl",
+    "x-strata-namespace",
+    "x-strata-profile",
+    "x-strata-conversation",
+    "x-strata-min-confidence",
+)
+"""Every request header that this module reads."""
+
 _LITELLM_FIELDS = ("no-cache", "no-store", "ttl", "s-maxage", "namespace")
 
 
@@ -23,6 +36,9 @@ class Directives(msgspec.Struct, frozen=True):
     namespace: str = ""
     profile: str = ""
     conversation: str = ""
+
+
+_NONE = Directives(CacheControl())
 
 
 def read_directives(
@@ -39,6 +55,8 @@ def read_directives(
         RequestError: 400 naming the header or field whose value is not understood. Unknown Cache-Control
             directives are ignored, as RFC 9111 section 5.2.3 asks.
     """
+    if not litellm and not any(name in headers for name in DIRECTIVE_HEADERS):
+        return _NONE
     alias = _read_litellm(litellm or {})
     cache = _cache_control(headers.get("cache-control", ""))
     ages = [_seconds(value, "cache-control: max-age") for value in cache.get("max-age", ())]

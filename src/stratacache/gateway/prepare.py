@@ -11,7 +11,7 @@ import msgspec
 
 from stratacache.dialects import openai_chat, wire
 from stratacache.gateway.auth import Authenticator, credential_digest
-from stratacache.gateway.control import Directives, read_directives
+from stratacache.gateway.control import DIRECTIVE_HEADERS, Directives, read_directives
 from stratacache.gateway.http import RawHeaders
 from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
 from stratacache.policy.key import exact_key
@@ -28,19 +28,11 @@ READ_HEADERS = frozenset(
     name.encode()
     for name in (
         *ANSWER_HEADERS,
+        *DIRECTIVE_HEADERS,
         "host",
         "origin",
         "authorization",
         "x-api-key",
-        "cache-control",
-        "x-strata-tiers",
-        "x-strata-scene",
-        "x-strata-tags",
-        "x-strata-ttl",
-        "x-strata-namespace",
-        "x-strata-profile",
-        "x-strata-conversation",
-        "x-strata-min-confidence",
     )
 )
 """Every request header that has a say in a request; all others neither reach an upstream nor change a key."""
