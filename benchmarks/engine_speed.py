@@ -30,6 +30,7 @@ from stratacache.engine.gguf_import import GgufModel
 from stratacache.engine.sequence import Generation, Sampling
 from stratacache.engine.weights import DTYPES, load
 
+COMMAND = "python -m benchmarks.engine_speed"
 PREFILL, CONTEXT, DECODE, BATCH = 512, 128, 24, 8
 HISTORY, NEW = 1504, 35
 GREEDY = Sampling(temperature=0)
@@ -238,7 +239,7 @@ def main() -> None:
     torch.set_num_threads(1)
     raw = measure(options.rounds, options.dtype, model_folder())
     result = {
-        "command": f"python -m benchmarks.engine_speed --rounds {options.rounds} --dtype {options.dtype}",
+        "command": f"{COMMAND} --rounds {options.rounds} --dtype {options.dtype}",
         "machine": machine(),
         "sizes": {"prefill": PREFILL, "context": CONTEXT, "decode": DECODE, "history": HISTORY, "new": NEW},
         "summary": summarise(raw),
