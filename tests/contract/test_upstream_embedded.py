@@ -224,7 +224,7 @@ async def test_before_the_start_nothing_is_running() -> None:
 
 
 def test_the_command_carries_every_option() -> None:
-    settings = EmbeddedSettings(name="local", models=("m",), threads=2, kv_memory=2**20, model_path="/m")
+    settings = EmbeddedSettings(name="local", models=("m",), threads=2, kv_memory=2**20, model_dir="/m")
     command = engine_command(settings, prefix_cache=False)
     options = dict(zip(command[3:-1:2], command[4:-1:2], strict=True))
     assert options == {
@@ -245,7 +245,7 @@ def test_the_command_carries_every_option() -> None:
 def test_the_engine_understands_the_command() -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    settings = EmbeddedSettings(name="local", models=("m",), dtype="bf16", model_path="/m")
+    settings = EmbeddedSettings(name="local", models=("m",), dtype="bfloat16", model_dir="/m")
     args = parser.parse_args(engine_command(settings, prefix_cache=False)[3:])
     assert (args.dtype, args.kv_memory, args.no_prefix_cache) == ("bfloat16", 512 * 2**20, True)
     assert (args.port, args.parent_pid, str(args.model_dir)) == (0, os.getpid(), "/m")

@@ -27,7 +27,7 @@ auth:
   keys:
     - {{key_hash: "{HASH}", tenant: acme, rights: [chat, admin], profile: gold, namespace: shop}}
 upstreams:
-  - {{name: local, kind: embedded, models: [smollm2-135m], threads: 2, kv_memory: 64MiB, dtype: bf16}}
+  - {{name: local, kind: embedded, models: [smollm2-135m], threads: 2, kv_memory: 64MiB, dtype: bfloat16}}
   - {{name: remote, kind: openai, base_url: "https://models.example/v1", api_key_env: REMOTE_KEY,
       models: ["gpt-*"], timeout: 2m, connect_timeout: 500ms, idle_timeout: 1.5}}
 aliases: {{fast: smollm2-135m, best: fast}}
@@ -81,7 +81,7 @@ def test_every_section_is_read(tmp_path: Path) -> None:
     assert (key.tenant, key.rights, key.profile, key.namespace) == ("acme", ("chat", "admin"), "gold", "shop")
     local, remote = settings.upstreams
     assert isinstance(local, EmbeddedSettings)
-    assert (local.threads, local.kv_memory, local.dtype) == (2, 64 * 2**20, "bf16")
+    assert (local.threads, local.kv_memory, local.dtype) == (2, 64 * 2**20, "bfloat16")
     assert isinstance(remote, OpenAISettings)
     assert (remote.timeout, remote.connect_timeout, remote.idle_timeout) == (120.0, 0.5, 1.5)
     assert settings.aliases == {"fast": "smollm2-135m", "best": "fast"}

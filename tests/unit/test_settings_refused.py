@@ -81,7 +81,7 @@ REFUSED = [
     ),
     (
         "upstreams: [{name: a, kind: embedded, models: [smollm2-135m], dtype: f64}]",
-        ["dtype: must be one of f32, bf16"],
+        ["dtype: must be one of float32, bfloat16"],
     ),
     (
         "upstreams: [{name: a, kind: embedded, models: [smollm2-135m], block_size: 8}]",

@@ -108,13 +108,15 @@ class EmbeddedSettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind"
     """The engine that comes with Stratacache, started and supervised by the gateway."""
 
     threads: Annotated[int, _meta("CPU threads", "a whole number from 1 to 256", ge=1, le=256)] = 1
-    dtype: Annotated[Literal["f32", "bf16"], Meta(description="number format of weights and KV")] = "f32"
+    dtype: Annotated[Literal["float32", "bfloat16"], Meta(description="number format of weights and KV")] = (
+        "float32"
+    )
     kv_memory: Annotated[int, _size("memory for attention keys and values", _MIB)] = 512 * _MIB
     max_context: Annotated[
         int, _meta("longest prompt + answer in tokens", "a whole number from 64 to 1048576", ge=64, le=2**20)
     ] = 4096
     block_size: Annotated[Literal[16, 32], Meta(description="tokens per KV block")] = 16
-    model_path: Annotated[
+    model_dir: Annotated[
         str | None, Meta(description="a converted model folder; null is the packaged model")
     ] = None
     start_timeout: Annotated[float, _duration("requests wait this long for a starting engine", 0, _HOUR)] = (

