@@ -167,12 +167,6 @@ class TestErrorBody:
             ),
             (RequestError("x", status=403, code="c"), "permission_error", None, "c"),
             (
-                RequestError("x", status=404, param="model"),
-                "invalid_request_error",
-                "model",
-                "model_not_found",
-            ),
-            (
                 RequestError("x", status=404, code="unknown_path"),
                 "invalid_request_error",
                 None,

@@ -178,8 +178,6 @@ def error_body(error: StrataError) -> bytes:
         message, param, code = error.message, error.param, error.code
         if error.status < 500:
             kind = _ERROR_TYPES.get(error.status, "invalid_request_error")
-        if error.status == 404 and param == "model":
-            code = "model_not_found"  # the word that clients of OpenAI look for
     return wire.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 

@@ -39,11 +39,6 @@ class ModelConfig:
             raise ModelUnavailable("scaled RoPE and untied output embeddings are not supported")
         return cls(**{name: values[name] for name in cls.__dataclass_fields__})
 
-    @property
-    def qkv_width(self) -> int:
-        """Columns of the fused Q, K, V projection."""
-        return (self.num_attention_heads + 2 * self.num_key_value_heads) * self.head_dim
-
     def kv_bytes_per_token(self, dtype: str) -> int:
         """2 (K and V) · layers · KV heads · head size · bytes of the type."""
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * DTYPE_BYTES[dtype]

@@ -14,12 +14,11 @@ from stratacache.gateway.auth import Authenticator, credential_digest
 from stratacache.gateway.control import DIRECTIVE_HEADERS, Directives, read_directives
 from stratacache.gateway.http import RawHeaders
 from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
+from stratacache.policy.fields import CHAT
 from stratacache.policy.key import exact_key
 from stratacache.ports import Upstream
 from stratacache.types import Key, Request, Scope, Secret
 from stratacache.upstream.router import Router
-
-ENDPOINT = "chat.completions"
 
 ANSWER_HEADERS = ("openai-organization", "openai-project", "openai-beta")
 """Client headers that are forwarded because they may change the answer; so they are in the key."""
@@ -119,7 +118,7 @@ class Preparer:
         route = self._router.resolve(parsed.model)
         credential = self.forwarded_credential(headers, route.upstream)
         request = Request(
-            endpoint=ENDPOINT,
+            endpoint=CHAT,
             model=parsed.model,
             resolved_model=route.model,
             upstream=route.upstream,
