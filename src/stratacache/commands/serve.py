@@ -22,9 +22,8 @@ EXAMPLE = """example:
   stratacache --config prod.yaml serve
   STRATACACHE__SERVER__PORT=9000 stratacache serve"""
 
-KEEP_ALIVE = (
-    75  # seconds; longer than clients keep idle connections, so that they never send into a closing one
-)
+KEEP_ALIVE = 75
+"""Seconds; longer than clients keep idle connections, so that they never send into a closing one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

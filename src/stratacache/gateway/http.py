@@ -23,8 +23,9 @@ SSE_HEADERS: RawHeaders = [
 ]
 
 BODY_TIMEOUT = 60.0  # seconds for a request body to arrive
-DISCARD_FACTOR = 4  # an over-long body is read on and thrown away up to this many limits, so that the client
-#                     is listening when the refusal comes, instead of seeing its connection reset
+DISCARD_FACTOR = 4
+"""An over-long body is read on and thrown away up to this many limits, so that the client is listening when the
+refusal comes, instead of seeing its connection reset."""
 
 
 class ClientLeft(Exception):
