@@ -13,7 +13,7 @@ from stratacache.errors import SettingsError, StrataError
 
 COMMANDS = (serve, demo, engine, stats, explain, config)
 
-EXIT_OK, EXIT_FOUND, EXIT_USAGE = 0, 1, 2
+EXIT_FOUND, EXIT_USAGE = 1, 2
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -24,11 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 all is well, 1 something was found or failed, 2 wrong usage or configuration.",
     )
     parser.add_argument("--version", action="version", version=f"stratacache {__version__}")
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="configuration (default: ./stratacache.yaml if there is one, else built-in embedded defaults)",
-    )
+    _add_config(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in COMMANDS:
         name = module.__name__.rpartition(".")[2]
@@ -40,9 +36,20 @@ def build_parser() -> argparse.ArgumentParser:
             epilog=module.EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        # Said after the command it counts as well; left out, it must not undo what was said before it.
+        _add_config(command, default=argparse.SUPPRESS)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return parser
+
+
+def _add_config(parser: argparse.ArgumentParser, *, default: str | None) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        default=default,
+        help="configuration (default: ./stratacache.yaml if there is one, else built-in embedded defaults)",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

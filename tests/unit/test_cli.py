@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,3 +204,21 @@ def test_accepted_connections_send_small_answers_at_once() -> None:
     settings = load(None, {"STRATACACHE__SERVER__PORT": "0"})
     with listen(settings) as listener:
         assert listener.proto == socket.IPPROTO_TCP  # what asyncio turns Nagle's algorithm off by
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_the_configuration_may_be_named_on_either_side_of_the_command(
+    before: bool, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty_folder / "mine.yaml").write_text("server: {port: 4711}\n")
+    option = ["--config", "mine.yaml"]
+    assert main([*option, "config", "--json"] if before else ["config", *option, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["server"]["port"] == 4711
+
+
+def test_an_engine_without_its_packages_says_what_is_missing() -> None:
+    script = "import sys; sys.modules['torch'] = None; from stratacache.cli import main; sys.exit(main(['engine']))"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "torch" in ended.stderr
+    assert "the extra 'engine'" in ended.stderr

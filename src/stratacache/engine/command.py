@@ -109,6 +109,8 @@ def run_from_args(args: argparse.Namespace) -> int:
         )
     except SettingsError as error:
         return _complain(error, 2)
+    except ModuleNotFoundError as error:
+        return _complain(f"{error}; the engine's packages are the extra 'engine' of stratacache", 1)
     except (ModelUnavailable, OSError, ImportError) as error:
         return _complain(error, 1)
 
@@ -128,6 +130,6 @@ def _config(args: argparse.Namespace) -> EngineConfig:
     )
 
 
-def _complain(error: Exception, code: int) -> int:
+def _complain(error: Exception | str, code: int) -> int:
     sys.stderr.write(f"stratacache engine: {error}\n")
     return code
