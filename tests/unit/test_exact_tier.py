@@ -19,6 +19,8 @@ KEY = Key(b"d" * 32, b"form")
 class OneEntry(NullStore):
     """Answers every get by ``found``."""
 
+    waits = True
+
     def __init__(self, found: Callable[[], Awaitable[Entry | None]]) -> None:
         super().__init__()
         self._found = found
