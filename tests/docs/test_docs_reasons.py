@@ -67,10 +67,17 @@ def modules(*packages: str) -> list[str]:
 
 
 def codes(exception: str) -> set[str]:
-    """The ``code`` of every such exception that the gateway raises, and its default."""
+    """The ``code`` of every such exception that the gateway raises or derives from it, and its default."""
+    raised = list(calls(modules(*GATEWAY), exception))
+    for path in modules(*GATEWAY):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef) and exception in {
+                getattr(base, "id", "") for base in node.bases
+            }:
+                raised += [call for call in ast.walk(node) if isinstance(call, ast.Call)]
     found = {
         keyword.value.value
-        for call in calls(modules(*GATEWAY), exception)
+        for call in raised
         for keyword in call.keywords
         if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
     }

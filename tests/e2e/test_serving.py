@@ -322,6 +322,8 @@ async def test_only_if_cached(fake: FakeUpstream, gateway: Gateway) -> None:
     only = {"cache-control": "only-if-cached"}
     status, headers, body = await gateway.ask(question(), only)
     assert (status, headers["x-strata-cache"], body["error"]["code"]) == (504, "miss", "not_cached")
+    assert (headers["x-strata-tier"], headers["x-strata-reason"]) == ("none", "not_cached")
+    assert headers["server-timing"].startswith("key;dur=")
     assert fake.chat_calls == 0
     await gateway.ask(question())
     await gateway.stored()

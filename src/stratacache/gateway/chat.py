@@ -21,7 +21,7 @@ from stratacache.gateway.http import (
 )
 from stratacache.gateway.prepare import Prepared, Preparer
 from stratacache.pipeline.flight import Flight, Landing
-from stratacache.pipeline.serve import Answered, Boarded, Pipeline, Settled
+from stratacache.pipeline.serve import Answered, Boarded, NotCached, Pipeline, Settled
 from stratacache.ports import Clock
 from stratacache.types import JSON, Request
 
@@ -40,7 +40,11 @@ class ChatEndpoint:
         started = self._clock.monotonic()
         prepared = await self._preparer.prepare(scope["headers"], body)
         key_stage = ("key", self._clock.monotonic() - started)
-        served = await self._pipeline.serve(prepared.request, prepared.key, prepared.plan, (key_stage,))
+        try:
+            served = await self._pipeline.serve(prepared.request, prepared.key, prepared.plan, (key_stage,))
+        except NotCached as refusal:
+            await send_error(send, refusal, decision_headers(refusal.decision))
+            return
         if isinstance(served, Answered):
             await _send_entry(send, prepared.request, served)
             return

@@ -41,6 +41,19 @@ class Settled(msgspec.Struct, frozen=True):
     failure: UpstreamError | None
 
 
+class NotCached(RequestError):
+    """The caller wants only a cached answer and there is none: status 504, with what happened as ``decision``."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(
+            "there is no cached answer, and the request allows no other (only-if-cached)",
+            status=504,
+            param="cache-control",
+            code="not_cached",
+        )
+        self.decision = decision
+
+
 class Pipeline:
     """Serves requests: :meth:`serve`, then :meth:`settle` and :meth:`leave` for what no tier answered.
 
@@ -65,7 +78,7 @@ class Pipeline:
         """Answer from a tier, or take a seat on the upstream call for ``key``.
 
         Raises:
-            RequestError: 504 ``not_cached`` when the caller wants only a cached answer and there is none.
+            NotCached: the caller wants only a cached answer and there is none.
         """
         reason = plan.bypass or ""
         if plan.lookup:
@@ -76,14 +89,9 @@ class Pipeline:
                 return self._answered(request, key, found, stages)
             reason = found.reason
         if plan.only_if_cached:
-            self._recorder.decided(_not_cached(request, stages))
-            raise RequestError(
-                "there is no cached answer, and the request allows no other (only-if-cached)",
-                status=504,
-                param="cache-control",
-                code="not_cached",
-                headers=(("x-strata-cache", "miss"), ("x-strata-reason", "not_cached")),
-            )
+            decision = _not_cached(request, stages)
+            self._recorder.decided(decision)
+            raise NotCached(decision)
         run = partial(self._caller.fly, request, plan)
         seat = self._flights.board(key, request.stream, run, share=plan.share)
         return Boarded(seat, plan, reason, stages)
