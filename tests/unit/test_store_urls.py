@@ -1,4 +1,4 @@
-"""Stores are named by URL, and a wrong name is answered with the right ones."""
+"""Stores are named by URL; a wrong one is refused with what would be right, and not repeated."""
 
 from __future__ import annotations
 
@@ -32,17 +32,21 @@ async def test_sqlite_takes_relative_and_absolute_paths(
 
 
 @pytest.mark.parametrize(
-    ("url", "nearest"), [("sqlit:///x.db", "sqlite://"), ("memmory://", "memory://"), ("sqlite", "sqlite://")]
+    ("url", "told"),
+    [
+        ("sqlit:///x.db", "unknown kind of store; use sqlite:///path or memory://"),
+        ("sqlite", "must be a URL"),
+        ("sqlite://", "must name a file"),
+        ("sqlite:///", "must name a file"),
+        ("sqlite://x.db", "must name a file"),
+        ("memory://x", "takes nothing after it"),
+        ("redis://:hunter2@h", "not available in this version"),
+    ],
 )
-def test_an_unknown_scheme_is_refused_with_the_nearest_first(url: str, nearest: str) -> None:
-    with pytest.raises(SettingsError, match=f"valid schemes are {nearest}, "):
+def test_a_url_that_names_no_store_is_refused_without_being_repeated(url: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told) as caught:
         open_store(url, max_bytes=1000, clock=FakeClock())
-
-
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite://x.db", "memory://x"])
-def test_a_path_where_none_belongs_and_none_where_one_does(url: str) -> None:
-    with pytest.raises(SettingsError, match="path"):
-        open_store(url, max_bytes=1000, clock=FakeClock())
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_backend_is_imported_only_when_named() -> None:

@@ -2,7 +2,7 @@
 
 from stratacache.settings.loading import api_key, json_schema, load
 from stratacache.settings.mask import mask_url
-from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
+from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches, store_problem
 from stratacache.settings.tree import (
     AuthKey,
     AuthSettings,
@@ -37,4 +37,5 @@ __all__ = [
     "load",
     "mask_url",
     "matches",
+    "store_problem",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from stratacache.errors import SettingsError
 from stratacache.ports import Clock, Store
+from stratacache.settings import store_problem
 
 __all__ = ["open_store"]
 
@@ -24,34 +24,22 @@ def open_store(url: str, *, max_bytes: int, clock: Clock) -> Store:
         SettingsError: the URL names no store or misses its path, or ``max_bytes`` is not positive.
         StoreError: the store is there but cannot be used, such as a file of another program.
     """
-    scheme, separator, rest = url.partition("://")
-    opener = _OPENERS.get(scheme.lower()) if separator else None
-    if opener is None:
-        known = sorted(
-            _OPENERS, key=lambda name: SequenceMatcher(None, scheme.lower(), name).ratio(), reverse=True
-        )
-        raise SettingsError(
-            f"store: {url!r} names no store that Stratacache has; valid schemes are "
-            + ", ".join(f"{name}://" for name in known)
-        )
-    return opener(rest, max_bytes, clock)
+    problem = store_problem(url)
+    if problem is not None:
+        raise SettingsError(f"store: {problem}")
+    scheme, _, rest = url.partition("://")
+    return _OPENERS[scheme](rest, max_bytes, clock)
 
 
-def _memory(rest: str, max_bytes: int, clock: Clock) -> Store:
+def _memory(_: str, max_bytes: int, clock: Clock) -> Store:
     from stratacache.stores.memory import MemoryStore
 
-    if rest.strip("/"):
-        raise SettingsError(f"store: memory:// takes no path, but {rest!r} was given")
     return MemoryStore(max_bytes, clock)
 
 
 def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Store:
     from stratacache.stores.sqlite import SQLiteStore
 
-    if len(rest) < 2 or not rest.startswith("/"):
-        raise SettingsError(
-            "store: a SQLite store needs a path: sqlite:///relative/file.db or sqlite:////absolute/file.db"
-        )
     return SQLiteStore(Path(rest[1:]).expanduser(), max_bytes, clock)
 
 
