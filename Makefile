@@ -37,7 +37,7 @@ check: $(VENV)/.dev ## lint, format, types, import contracts
 	@$(BIN)/ruff check src tests benchmarks
 	@$(BIN)/ruff format --check src tests benchmarks
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-cache | tail -n 4
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(VENV)/.dev ## let ruff fix and format
 	@$(BIN)/ruff check --fix src tests benchmarks
