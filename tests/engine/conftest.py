@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import engine_kit  # noqa: F401 - sets one thread before anything is computed
 import pytest
+import tests.engine.engine_kit  # noqa: F401 - sets one thread before anything is computed
 import torch
 
 from stratacache.engine.convert import find_gguf, model_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from engine_kit import expected, greedy, step, tiny_engine, words
+from tests.engine.engine_kit import expected, greedy, step, tiny_engine, words
 
 from stratacache.engine.engine import Engine
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import tiny_engine
+from tests.engine.engine_kit import greedy, tiny_engine
 
 from stratacache.engine.app import MAX_BODY, App
 from stratacache.engine.engine import Engine
@@ -24,9 +24,15 @@ CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "tempe
 class Server:
     """An App with its engine, and a client that speaks ASGI to it."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        on_failure: Callable[[], None] | None = None,
+        **settings: Any,
+    ) -> None:
         self.engine: Engine = tiny_engine(VOCAB, **{"num_blocks": 60} | settings)
-        self.thread = EngineThread(self.engine, tokenizer)
+        self.thread = EngineThread(self.engine, tokenizer, on_failure)
         template = ChatTemplate.from_folder(folder)
         self.app = App(self.thread, tokenizer, template, model="tiny", fingerprint="fp", clock=lambda: 123.0)
         self.thread.start()
@@ -250,8 +256,7 @@ async def test_draining_refuses_new_requests_and_ends_old_ones_readably(server: 
 async def test_a_failing_core_fails_its_requests_and_says_so(folder: Path, tokenizer: Tokenizer) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
-    server = Server(folder, tokenizer)
-    server.thread._on_failure = lambda: loop.call_soon_threadsafe(told.set)
+    server = Server(folder, tokenizer, on_failure=lambda: loop.call_soon_threadsafe(told.set))
 
     def broken(_: object) -> None:
         raise RuntimeError("out of luck")
@@ -269,7 +274,5 @@ def test_jobs_that_come_after_the_end_are_refused(folder: Path, tokenizer: Token
     server = Server(folder, tokenizer)
     server.thread.stop()
     reports: list[Progress] = []
-    from engine_kit import greedy
-
     server.thread.submit(Job(greedy("x", (5, 6), 1), (), reports.append))
     assert "shutting down" in str(reports[0].error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_kit import Answers, expected, greedy, step, tiny_engine, words
+from tests.engine.engine_kit import Answers, expected, greedy, step, tiny_engine, words
 
 from stratacache.engine.errors import ContextLengthExceeded, Overloaded
 from stratacache.engine.sequence import Generation

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_kit import GREEDY, Answers, oracle_greedy
+from tests.engine.engine_kit import GREEDY, Answers, oracle_greedy
 
 from stratacache.engine.config import EngineConfig
 from stratacache.engine.engine import Engine

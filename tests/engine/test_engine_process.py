@@ -14,7 +14,7 @@ from typing import Any
 
 import openai
 import pytest
-from engine_kit import oracle_greedy
+from tests.engine.engine_kit import oracle_greedy
 
 from stratacache.engine.command import add_arguments, parse_bytes
 from stratacache.engine.template import ChatTemplate

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from engine_kit import Answers, tiny_engine, words
+from tests.engine.engine_kit import Answers, tiny_engine, words
 
 from stratacache.engine.sampling import Sampler
 from stratacache.engine.sequence import Generation, Sampling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_soak import Soak
+from tests.engine.engine_soak import Soak
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
-
-from engine_soak import Soak
+from tests.engine.engine_soak import Soak
 
 
 @pytest.mark.slow
