@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import get_args
 
 import msgspec
 
 from stratacache.errors import RequestError
-from stratacache.types import JSON, CacheControl
+from stratacache.types import JSON, CacheControl, TierName
 
-TIERS = frozenset({"exact", "semantic"})
+TIERS: frozenset[str] = frozenset(get_args(TierName))
 MAX_TAGS = 16
 _WORD = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
 DIRECTIVE_HEADERS = (
