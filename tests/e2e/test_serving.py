@@ -363,3 +363,20 @@ async def test_the_history_window_decides_how_much_of_a_conversation_must_be_equ
         await gateway.ask(turns("Do you know Python?"))
         await gateway.stored()
         assert (await gateway.ask(turns("Do you know Rust?")))[1]["x-strata-cache"] == outcome
+
+
+async def test_the_model_list_leaves_out_an_upstream_that_does_not_answer_and_says_so_in_the_log(
+    fake: FakeUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeUpstream(["gpt-there", "other"]) as there, FakeUpstream() as gone:
+        named = {"name": "fake", "kind": "openai", "base_url": fake.base_url, "models": ["fake-model"]}
+        listing = {**named, "name": "there", "base_url": there.base_url, "models": ["gpt-*"]}
+        silent = {**named, "name": "gone", "base_url": gone.base_url, "models": ["claude-*"]}
+        await gone.stop()
+        async with (
+            running_gateway(fake, {"upstreams": [named, listing, silent]}) as gateway,
+            gateway.http.get(f"{gateway.base_url}/models") as response,
+        ):
+            listed = (await response.json())["data"]
+    assert {row["id"]: row["owned_by"] for row in listed} == {"fake-model": "fake", "gpt-there": "there"}
+    assert "upstream gone lists no models" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -12,6 +13,8 @@ from stratacache.gateway.prepare import Preparer
 from stratacache.ports import Upstream
 from stratacache.types import JSON
 from stratacache.upstream.router import Router
+
+log = logging.getLogger(__name__)
 
 LIST_TIMEOUT = 3.0  # seconds an upstream may take to list its models; then it is left out
 
@@ -48,7 +51,8 @@ class ModelList:
                     listed = msgspec.json.decode(await response.read(), type=_Listed)
                 finally:
                     await response.close()
-        except (UpstreamError, TimeoutError, msgspec.DecodeError, RecursionError):
+        except (UpstreamError, TimeoutError, msgspec.DecodeError, RecursionError) as error:
+            log.warning("upstream %s lists no models: %s", name, str(error) or "it took too long")
             return name, []
         return name, [model.id for model in listed.data]
 

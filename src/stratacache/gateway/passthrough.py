@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import msgspec
@@ -20,6 +21,9 @@ from stratacache.gateway.http import (
 from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.ports import Upstream, UpstreamResponse
 from stratacache.upstream.router import Router
+
+
+log = logging.getLogger(__name__)
 
 
 def _headers(upstream: str, reason: str = "passthrough") -> RawHeaders:
@@ -98,7 +102,8 @@ async def _relay(send: Send, response: UpstreamResponse, extra: RawHeaders) -> N
     try:
         async for data in response.chunks():
             await send({"type": "http.response.body", "body": data, "more_body": True})
-    except UpstreamError:
+    except UpstreamError as failure:
         # Without a last message the server closes the connection early: the client sees the same break.
+        log.warning("a relayed answer broke off: %s", failure)
         return
     await send({"type": "http.response.body", "body": b""})
