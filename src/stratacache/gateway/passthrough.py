@@ -22,7 +22,6 @@ from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.ports import Upstream, UpstreamResponse
 from stratacache.upstream.router import Router
 
-
 log = logging.getLogger(__name__)
 
 
