@@ -62,7 +62,7 @@ def test_bytes_that_the_vocabulary_lacks_are_dropped_as_transformers_does(
 
 
 @given(st.text(ENCODABLE, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_text_survives_the_round_trip_whole_and_token_by_token(tokenizer_of: Tokenizer, text: str) -> None:
     tokens = tokenizer_of.encode(text)
     plain = [token for token in tokens if tokenizer_of.token_bytes(token)]

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -12,7 +12,6 @@ from stratacache.dialects.openai_chat import Assembler, completeness, replay, wi
 from stratacache.dialects.openai_replay import pieces
 from stratacache.dialects.sse import DONE, SSEParser, encode_stream
 
-CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may be busy
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=150),
     st.text('ab \n"\\{缓存，é\u0301\u200d👩🏽🇫🇷\ufe0f', max_size=150),
@@ -100,7 +99,6 @@ def joined(chunks: list[dict[str, Any]]) -> dict[str, Any] | None:
     return assembler.result()
 
 
-@CALM
 @given(answers(), st.booleans())
 def test_a_replayed_answer_joins_to_itself(answer: dict[str, Any], include_usage: bool) -> None:
     payloads = replay(answer, include_usage=include_usage)
@@ -113,7 +111,6 @@ def test_a_replayed_answer_joins_to_itself(answer: dict[str, Any], include_usage
     assert completeness(joined(chunks)) == completeness(answer)
 
 
-@CALM
 @given(answers())
 def test_without_usage_gives_the_stream_that_did_not_ask_for_it(answer: dict[str, Any]) -> None:
     asked = replay(answer, include_usage=True)
@@ -121,7 +118,6 @@ def test_without_usage_gives_the_stream_that_did_not_ask_for_it(answer: dict[str
     assert [payload for payload in seen if payload is not None] == replay(answer, include_usage=False)
 
 
-@CALM
 @given(answers(), st.data())
 def test_how_the_text_is_cut_does_not_matter(answer: dict[str, Any], data: st.DataObject) -> None:
     """Cut every text and every call's arguments at random places, and interleave the choices at random."""
@@ -155,7 +151,6 @@ def cut(text: str, data: st.DataObject) -> list[str]:
     return [text[a:b] for a, b in pairwise([0, *sorted(places), len(text)])]
 
 
-@CALM
 @given(TEXT)
 def test_pieces_spell_the_text(text: str) -> None:
     assert "".join(pieces(text)) == text
@@ -198,7 +193,6 @@ ODD_CHUNKS = ODD | st.fixed_dictionaries(
 )
 
 
-@CALM
 @given(st.lists(ODD_CHUNKS, max_size=4))
 def test_no_chunk_however_odd_raises(chunks: list[Any]) -> None:
     before = msgspec.json.encode(chunks)
@@ -212,7 +206,6 @@ def test_no_chunk_however_odd_raises(chunks: list[Any]) -> None:
     assert msgspec.json.encode(chunks) == before
 
 
-@CALM
 @given(ODD | st.fixed_dictionaries({"choices": st.lists(ODD, max_size=2)}))
 def test_what_is_judged_complete_can_be_replayed(answer: Any) -> None:
     if completeness(answer) is None:

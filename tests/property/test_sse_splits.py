@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stratacache.dialects.sse import Event, SSEParser, encode
@@ -53,7 +53,6 @@ def by_lines(stream: bytes) -> list[Event]:
     return events
 
 
-@settings(deadline=None)
 @given(STREAMS, st.lists(st.integers(0, 200)), st.sampled_from([12, 1000]))
 def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int], max_event: int) -> None:
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
@@ -65,7 +64,6 @@ def test_any_split_gives_the_same_events(stream: bytes, cuts: list[int], max_eve
         assert expected == by_lines(stream)
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda payload: b"\r" not in payload)))
 def test_what_encode_writes_the_parser_reads(payloads: list[bytes]) -> None:
     assert parse([b"".join(map(encode, payloads))], 1000) == [Event(payload) for payload in payloads]

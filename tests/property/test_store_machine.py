@@ -112,6 +112,6 @@ class SQLiteMachine(StoreMachine):
 
 
 TestMemory = StoreMachine.TestCase
-TestMemory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestMemory.settings = settings(max_examples=150, stateful_step_count=40)
 TestSQLite = SQLiteMachine.TestCase
-TestSQLite.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestSQLite.settings = settings(max_examples=25, stateful_step_count=30)
