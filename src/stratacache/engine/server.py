@@ -18,7 +18,7 @@ import uvicorn
 
 from stratacache.engine.app import App
 from stratacache.engine.config import EngineConfig
-from stratacache.engine.convert import DEFAULT_CACHE, MODEL_NAME, model_folder
+from stratacache.engine.convert import MODEL_NAME, model_folder
 from stratacache.engine.engine import Engine
 from stratacache.engine.loop import EngineThread
 from stratacache.engine.template import ChatTemplate
@@ -45,15 +45,15 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    host: str = "127.0.0.1",
-    port: int = 8901,
+    host: str,
+    port: int,
     *,
-    model_dir: Path | None = None,
-    cache_dir: Path = DEFAULT_CACHE,
-    config: EngineConfig | None = None,
-    default_max_tokens: int | None = 1024,
-    parent_pid: int | None = None,
-    grace: float = 5.0,
+    model_dir: Path | None,
+    cache_dir: Path,
+    config: EngineConfig,
+    default_max_tokens: int,
+    parent_pid: int | None,
+    grace: float,
 ) -> int:
     """Serves until SIGTERM or SIGINT (or until the parent process is gone); returns the exit code.
 
@@ -61,7 +61,6 @@ def run(
     Port 0 takes a free one. Once it can answer, one line of JSON on stdout says
     `{"ready": true, "port": N, "model": "smollm2-135m"}`. Raises ModelUnavailable, SettingsError and OSError.
     """
-    config = config or EngineConfig()
     torch.set_num_threads(config.threads)
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     with listener:
@@ -87,7 +86,7 @@ class _Service:
     """The thread, the app and uvicorn of one process, and the order in which they end."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, folder: Path, default_max_tokens: int | None, grace: float
+        self, engine: Engine, tokenizer: Tokenizer, folder: Path, default_max_tokens: int, grace: float
     ) -> None:
         self._grace = grace
         self._thread = EngineThread(engine, tokenizer, self._on_failure)
