@@ -59,8 +59,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """One model request, whatever dialect it came in. Nothing downstream changes it.
 
     ``model`` is what the client wrote, ``resolved_model`` what the alias table made of it, ``upstream`` the
-    configured upstream that serves it. ``body`` is the wire JSON without fields addressed to the cache.
-    ``headers`` are the few client headers that are forwarded and may change the answer (lower-case names).
+    configured upstream that serves it and ``server`` what stands behind that name. ``body`` is the wire
+    JSON without fields addressed to the cache. ``headers`` are the few client headers that are forwarded and may
+    change the answer (lower-case names).
     ``credential`` is the client's Authorization value when it is to be forwarded, else "". It is a secret: the
     key holds only its digest, through ``scope``.
     """
@@ -77,6 +78,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     headers: tuple[tuple[str, str], ...] = ()
     credential: Secret = Secret()
     conversation: str = ""
+    server: str = ""
 
 
 class Key(msgspec.Struct, frozen=True, gc=False):

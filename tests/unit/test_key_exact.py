@@ -48,8 +48,8 @@ def test_digest_is_the_hash_of_the_form() -> None:
 
 def test_the_form_is_readable_json_with_versions_first() -> None:
     parts = msgspec.json.decode(form())
-    assert parts[0] == ["stratacache", 1, 1, None]
-    assert parts[1:6] == ["chat.completions", "local", "m-1", ["default", "", "", ""], []]
+    assert parts[0] == ["stratacache", 2, 1, None]
+    assert parts[1:6] == ["chat.completions", ["local", ""], "m-1", ["default", "", "", ""], []]
     assert parts[6]["model"] == "m-1"
 
 

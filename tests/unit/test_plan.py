@@ -32,7 +32,7 @@ def request(control: CacheControl | None = None, resolved_model: str = "m", **fi
 def test_a_plain_request_is_looked_up_shared_and_stored_for_the_scenes_ttl() -> None:
     plan = plan_request(request(), POLICY)
     assert (plan.lookup, plan.share, plan.store, plan.bypass) == (True, True, True, None)
-    assert (plan.ttl, plan.jitter, plan.only_if_cached, plan.max_age) == (3600, 0.1, False, None)
+    assert (plan.ttl, plan.jitter, plan.only_if_cached) == (3600, 0.1, False)
     assert plan_request(request(CacheControl(scene="news")), POLICY).ttl == 60
 
 

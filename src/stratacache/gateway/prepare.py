@@ -122,6 +122,7 @@ class Preparer:
             model=parsed.model,
             resolved_model=route.model,
             upstream=route.upstream,
+            server=route.server,
             body=parsed.body,
             scope=_narrow(caller, directives, credential),
             control=directives.control,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from stratacache.dialects import openai_chat, sse, wire
 from stratacache.errors import UpstreamError
@@ -16,6 +16,10 @@ from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
 from stratacache.types import JSON, Entry, Key, Request, Usage
 
 log = logging.getLogger(__name__)
+
+LINGER = 1.0  # seconds that a landed flight waits for its entry to be stored, and can be joined meanwhile
+MAX_STREAM = 64 << 20
+"""Bytes of one stream, which is kept until it has landed: an endless one must not take all memory."""
 
 
 class Caller:
@@ -134,8 +138,15 @@ class Caller:
             prompt_tokens=landing.usage.prompt or 0,
             completion_tokens=landing.usage.completion or 0,
         )
-        # Newcomers may join until the entry can be read, so that none of them calls the upstream again.
-        self._writeback.submit(key.digest, entry, partial(self._flights.close_boarding, flight))
+        # Newcomers may join until the entry can be read, so that none of them calls the upstream again; but not for
+        # as long as a stuck store takes: the answer would outlive its TTL, and be fresh by its headers.
+        closing = asyncio.get_running_loop().call_later(LINGER, self._flights.close_boarding, flight)
+
+        def close() -> None:
+            closing.cancel()
+            self._flights.close_boarding(flight)
+
+        self._writeback.submit(key.digest, entry, close)
 
     def _reason_to_withhold(self, flight: Flight, key: Key, landing: Landing) -> str | None:
         if flight.head is None or flight.head.status != 200:
@@ -167,7 +178,13 @@ async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_u
         if batch:
             flight.relay(batch)
 
+    size = 0
     async for data in response.chunks():
+        size += len(data)
+        if size > MAX_STREAM:
+            raise UpstreamError(
+                f"the upstream's stream has more than {MAX_STREAM} bytes", code="upstream_malformed"
+            )
         relay(parser.feed(data))
     relay(parser.finish())
     answer = assembler.result()

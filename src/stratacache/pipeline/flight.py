@@ -45,12 +45,12 @@ class Landing(msgspec.Struct, frozen=True):
 class Flight:
     """The shared state of one upstream call. Everything here runs on one event loop, without locks.
 
-    ``key`` is what the answer may be stored under, ``stream`` whether the leader asked for a stream.
+    ``key`` is what the answer may be stored under, ``asked`` the body that the leader sent.
     """
 
-    def __init__(self, key: Key, stream: bool) -> None:
+    def __init__(self, key: Key, asked: JSON) -> None:
         self.key = key
-        self.stream = stream
+        self.asked = asked
         self.head: Head | None = None
         self.chunks: list[Chunk] = []
         self.landing: Landing | None = None
@@ -165,13 +165,13 @@ class FlightTable:
     def __init__(self) -> None:
         self._joinable: dict[bytes, Flight] = {}
 
-    def board(self, key: Key, stream: bool, run: Callable[[Flight], Awaitable[None]], *, share: bool) -> Seat:
+    def board(self, key: Key, asked: JSON, run: Callable[[Flight], Awaitable[None]], *, share: bool) -> Seat:
         """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins."""
         if share:
             flight = self._joinable.get(key.digest)
             if flight is not None and flight.key.form == key.form and flight.failure is None:
                 return Seat(self, flight, led=False)
-        flight = Flight(key, stream)
+        flight = Flight(key, asked)
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
             self._joinable[key.digest] = flight

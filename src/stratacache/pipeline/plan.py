@@ -8,7 +8,7 @@ import msgspec
 
 from stratacache.dialects import openai_chat
 from stratacache.policy.fields import bypass_reason
-from stratacache.policy.ttl import effective_ttl
+from stratacache.policy.ttl import effective_ttl, jittered_ttl
 from stratacache.types import JSON, Request
 
 
@@ -36,7 +36,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to do for one request.
 
     ``share``: identical concurrent requests may use one upstream call. ``bypass`` is the reason why the cache
-    is not asked, None when it is. ``ttl`` is seconds before jitter.
+    is not asked, None when it is. ``max_age`` is the greatest age in seconds of an entry that may answer, ``ttl``
+    seconds before jitter.
     """
 
     lookup: bool
@@ -44,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     store: bool
     bypass: str | None
     only_if_cached: bool
-    max_age: float | None
+    max_age: float
     ttl: float
     jitter: float
 
@@ -56,13 +57,16 @@ def plan_request(request: Request, policy: CachePolicy) -> Plan:
     ttl = effective_ttl(scene.ttl, control.ttl)
     bypass = _bypass(request, policy)
     open_to_all = bypass is None
+    # The scene is not in the key: an entry may have been stored under one that allows a longer life, or before the
+    # configuration shortened this one's.
+    oldest = jittered_ttl(scene.ttl, scene.jitter, 1.0)
     return Plan(
         lookup=open_to_all and not control.no_cache,
         share=open_to_all and not control.no_cache,
         store=open_to_all and ttl > 0,
         bypass="no_cache" if open_to_all and control.no_cache else bypass,
         only_if_cached=control.only_if_cached,
-        max_age=control.max_age,
+        max_age=oldest if control.max_age is None else min(oldest, control.max_age),
         ttl=ttl,
         jitter=scene.jitter,
     )

@@ -14,6 +14,8 @@ from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import JSON, Decision, Hit, Key, Outcome, Request
 
+_REQUEST_FAULTS = frozenset({400, 413, 415, 422})
+
 Stages = tuple[tuple[str, float], ...]
 
 
@@ -93,7 +95,7 @@ class Pipeline:
             self._recorder.decided(decision)
             raise NotCached(decision)
         run = partial(self._caller.fly, request, plan)
-        seat = self._flights.board(key, request.stream, run, share=plan.share)
+        seat = self._flights.board(key, request.body, run, share=plan.share)
         return Boarded(seat, plan, reason, stages)
 
     async def settle(self, request: Request, key: Key, boarded: Boarded) -> Settled:
@@ -102,11 +104,10 @@ class Pipeline:
         started = self._clock.monotonic()
         try:
             failure = await _hear(seat.flight, request)
-            if not seat.led and seat.flight.stream != request.stream and _refused(seat.flight):
-                # An upstream may refuse a stream but not the plain form, or the reverse: ask for ourselves.
+            if not seat.led and _may_fare_better(request, seat.flight):
                 seat.leave()
                 run = partial(self._caller.fly, request, boarded.plan)
-                seat = self._flights.board(key, request.stream, run, share=False)
+                seat = self._flights.board(key, request.body, run, share=False)
                 failure = await _hear(seat.flight, request)
         except BaseException:
             seat.leave()
@@ -194,6 +195,19 @@ def _not_cached(request: Request, stages: Stages) -> Decision:
 
 def _refused(flight: Flight) -> bool:
     return flight.head is None or flight.head.status != 200 or flight.failure is not None
+
+
+def _may_fare_better(request: Request, flight: Flight) -> bool:
+    """Whether the upstream, which refused what the leader sent, may take what this follower would send.
+
+    It may refuse a stream but not the plain form, or the reverse, or a field that is not in the key: labels that are
+    malformed, a stream option that it does not know. What is no fault of the request is shared by all.
+    """
+    if not _refused(flight):
+        return False
+    if bool(flight.asked.get("stream")) != request.stream:
+        return True
+    return flight.head is not None and flight.head.status in _REQUEST_FAULTS and flight.asked != request.body
 
 
 def _describe(

@@ -12,7 +12,7 @@ from stratacache.policy.fields import CHAT, irrelevant_fields
 from stratacache.policy.normalise import NORMALISER_VERSION, is_material_prompt, normalise_all, tidy
 from stratacache.types import JSON, Key, Request
 
-KEY_VERSION: int = 1
+KEY_VERSION: int = 2
 """Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
 
 _INSTRUCTING = ("system", "developer")
@@ -24,8 +24,9 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     """The key under which the answer to ``request`` is stored. Pure; the request is not changed.
 
     ``form`` is a JSON list (sorted object keys, so wire order and white space do not matter) of: versions and
-    the history window, endpoint, upstream, resolved model, scope, forwarded headers, and the body without the
-    fields proved irrelevant. Lists keep neighbours apart: no text can move from one field into the next.
+    the history window, endpoint, upstream and the server behind it, resolved model, scope, forwarded headers, and
+    the body without the fields proved irrelevant. Lists keep neighbours apart: no text can move from one field
+    into the next.
 
     Args:
         request: its body is a chat request for the prose rules to apply; other endpoints are taken to the byte.
@@ -46,7 +47,7 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
         [
             ["stratacache", KEY_VERSION, NORMALISER_VERSION, history_window],
             request.endpoint,
-            request.upstream,
+            [request.upstream, request.server],
             request.resolved_model,
             [scope.tenant, scope.namespace, scope.profile, scope.credential],
             sorted(request.headers),

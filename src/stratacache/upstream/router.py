@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
 from stratacache.errors import RequestError
-from stratacache.settings import UpstreamSettings, alias_chain, is_pattern, matches
+from stratacache.settings import EmbeddedSettings, UpstreamSettings, alias_chain, is_pattern, matches
 
 _MAX_NAME = 256
 _SHOWN = 10
 
 
 class Route(msgspec.Struct, frozen=True):
-    """``model`` is what the upstream named ``upstream`` is asked for."""
+    """``model`` is what the upstream named ``upstream`` is asked for; ``server`` tells what stands behind the name."""
 
     upstream: str
     model: str
+    server: str
+
+
+def server_of(settings: UpstreamSettings) -> str:
+    """Differs when an upstream of the same name may answer differently: another address, other weights.
+
+    A digest, because an address may hold a secret and this is stored with entries.
+    """
+    if isinstance(settings, EmbeddedSettings):
+        parts = ["embedded", settings.model_dir or "", settings.dtype]
+    else:
+        url = urlsplit(settings.base_url)
+        parts = ["openai", url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 class Router:
@@ -28,6 +44,7 @@ class Router:
         self._aliases = {alias: alias_chain(alias, aliases)[-1] for alias in aliases}
         self._exact: dict[str, str] = {}
         self._patterns: list[tuple[str, str]] = []
+        self._servers = {upstream.name: server_of(upstream) for upstream in upstreams}
         for upstream in upstreams:
             for model in upstream.models:
                 if is_pattern(model):
@@ -41,7 +58,7 @@ class Router:
         upstream = self._upstream_of(resolved)
         if upstream is None:
             raise RequestError(self._unknown(model), status=404, param="model", code="model_not_found")
-        return Route(upstream, resolved)
+        return Route(upstream, resolved, self._servers[upstream])
 
     def models(self) -> dict[str, str]:
         """Name → upstream of every model and alias that can be listed; patterns cannot."""
