@@ -83,6 +83,7 @@ def serve(
     """
     import uvicorn
 
+    from stratacache.gateway.protocol import BoundedProtocol
     from stratacache.wiring import System
 
     class Server(uvicorn.Server):
@@ -94,6 +95,8 @@ def serve(
     system = System(settings, environ)
     config = uvicorn.Config(
         system.app,
+        http=BoundedProtocol,
+        ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,

@@ -39,28 +39,20 @@ async def read_body(receive: Receive, limit: int) -> bytes:
         RequestError: 413 beyond ``limit`` bytes, 408 when it does not arrive in time.
         ClientLeft: the client hung up.
     """
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    body: bytes = message.get("body", b"")
-    if message.get("more_body", False):
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                return await _read_rest(receive, body, limit)
-        except TimeoutError:
-            raise RequestError(
-                f"the request body did not arrive within {BODY_TIMEOUT:.0f} s",
-                status=408,
-                code="body_timeout",
-            ) from None
-    if len(body) > limit:
-        raise _too_large(limit)
-    return body
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            return await _read_in_time(receive, limit)
+    except TimeoutError:
+        raise RequestError(
+            f"the request body did not arrive within {BODY_TIMEOUT:.0f} s",
+            status=408,
+            code="body_timeout",
+        ) from None
 
 
-async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
-    parts = [first]
-    size = len(first)
+async def _read_in_time(receive: Receive, limit: int) -> bytes:
+    parts = []
+    size = 0
     more = True
     while more:
         message = await receive()
