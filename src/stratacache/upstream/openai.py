@@ -23,8 +23,12 @@ _PATHS = {CHAT: "/chat/completions"}
 _KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _PROBE_TIMEOUT = 2.0
 _MAX_ATTEMPTS = 3
-# A segment that steps out of the base URL's path, also percent-encoded.
-_DOTS = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
+MAX_ANSWER = 64 << 20
+"""Bytes of an answer that is read as a whole; a small one that is compressed may unfold to fill all memory."""
+# A segment that steps out of the base URL's path, also percent-encoded, once or more often, and with a parameter,
+# which Java servers cut off before they look at the dots.
+_SLASH = re.compile(r"/|\\|%(?:25)*(?:2f|5c)", re.IGNORECASE)
+_DOTS = re.compile(r"(?:\.|%(?:25)*2e){1,2}(?:(?:;|%(?:25)*3b).*)?", re.IGNORECASE | re.DOTALL)
 _URL_SAFE = "/%:@!$&'()*+,;=~"
 
 
@@ -42,8 +46,16 @@ class HttpResponse:
         self._deadline = deadline
 
     async def read(self) -> bytes:
-        """The whole body; raises UpstreamError when it breaks off or takes too long."""
-        return b"".join([chunk async for chunk in self.chunks()])
+        """The whole body; raises UpstreamError when it breaks off, takes too long or exceeds ``MAX_ANSWER``."""
+        parts = []
+        size = 0
+        async for chunk in self.chunks():
+            size += len(chunk)
+            if size > MAX_ANSWER:
+                message = f"the upstream {self._upstream!r} sent an answer of more than {MAX_ANSWER} bytes"
+                raise UpstreamError(message, code="upstream_malformed")
+            parts.append(chunk)
+        return b"".join(parts)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Body bytes as they arrive; raises UpstreamError when the body breaks off or falls silent."""
@@ -113,7 +125,7 @@ class OpenAIUpstream:
 
         Raises RequestError 400 for a path with ``.`` or ``..`` segments: it could leave the base URL.
         """
-        if any(_DOTS.fullmatch(segment) for segment in re.split(r"/|\\|%2f|%5c", path, flags=re.IGNORECASE)):
+        if any(_DOTS.fullmatch(segment) for segment in _SLASH.split(path)):
             raise RequestError("the path must not contain '.' or '..' segments", code="invalid_path")
         target = quote(path, safe=_URL_SAFE)
         if query:
