@@ -70,7 +70,9 @@ class EngineThread:
         self._closed: EngineError | None = None
         self._closing = threading.Lock()  # a job is either in the inbox before the end, or refused after it
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self.stats: Stats = engine.stats()  # replaced as a whole after each step: readable from any thread
+        self.stats: Stats = (
+            engine.stats()
+        )  # replaced as a whole after each step and abort: readable from any thread
         self.failed = False
 
     def start(self) -> None:
@@ -123,7 +125,7 @@ class EngineThread:
                 self._stopping = True
             elif isinstance(item, str):
                 if self._live.pop(item, None):
-                    self._engine.abort(item)
+                    self._abort(item)
             else:
                 self._admit(item)
 
@@ -143,7 +145,7 @@ class EngineThread:
         reason = output.finish_reason
         if live.stream.stopped:
             if reason is None:
-                self._engine.abort(output.request_id)
+                self._abort(output.request_id)
             reason = "stop"
         elif reason:
             text += live.stream.flush()
@@ -151,6 +153,11 @@ class EngineThread:
         if reason:
             del self._live[output.request_id]
         live.job.report(Progress(text, live.tokens, live.cached, reason))
+
+    def _abort(self, request_id: str) -> None:
+        """Drops a request, and shows it: no step may follow that would, and its blocks would look leaked."""
+        self._engine.abort(request_id)
+        self.stats = self._engine.stats()
 
     def _end_all(self, error: EngineError) -> None:
         """Reports the end to every open request, those still queued included."""
