@@ -205,12 +205,12 @@ class Client:
             assert self.topic in failed
             return
         text, finish = self._read()
-        if text is None:
+        if finish is None:
             assert self.topic in failed
         else:
             assert finish in ("stop", "length")
-            assert finish == "length" or text.startswith(f"{self.topic} answer "), text
-            assert finish == "length" or text.endswith(" end"), text
+            assert finish == "length" or (text or "").startswith(f"{self.topic} answer "), text
+            assert finish == "length" or (text or "").endswith(" end"), text
 
     def _read(self) -> tuple[str | None, str | None]:
         """Text and finish reason; None for a stream that told its client that it broke off."""
@@ -239,7 +239,9 @@ LEAVE = st.tuples(st.just("leave"), st.integers(0, 30))
 STEPS = ("begin", "word", "word", "finish", "finish", "truncate", "refuse", "cut", "fade", "unreachable")
 STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30))
 REST = st.just(("rest",))
-OPERATIONS = st.lists(ASK | ASK | SOLO_ASK | LEAVE | STEP | STEP | STEP | REST | REST, max_size=40)
+OPERATIONS = st.lists(
+    ASK | ASK | SOLO_ASK | LEAVE | STEP | STEP | STEP | REST | REST, min_size=4, max_size=40
+)
 
 
 def new_system() -> tuple[System, Double]:
@@ -281,8 +283,10 @@ async def _disturb(kind: str, which: int, double: Double, clients: list[Client])
     if kind != "leave" and calls:
         calls[which % len(calls)].step(kind)
     elif kind == "leave" and waiting:
-        waiting[which % len(waiting)].leave()
+        leaver = waiting[which % len(waiting)]
+        leaver.leave()
         await quiesce()
+        assert leaver.task.done(), "the gateway did not notice that its client left"
         topics = {client.topic for client in waiting if not client.task.done()}
         assert all(call.topic in topics for call in calls if call.open), (
             "a call that nobody waits for goes on"

@@ -193,3 +193,18 @@ async def test_nobody_joins_a_run_that_ended_without_a_word() -> None:
     table.check()
     newcomer.leave()
     seat.leave()
+
+
+async def test_those_who_ask_again_do_so_together_but_only_with_their_like() -> None:
+    table, script = FlightTable(), Script()
+    plain, stream = {"stream": False}, {"stream": True}
+    first = table.board(KEY, plain, script, share=True, alike=True)
+    second = table.board(KEY, plain, script, share=True, alike=True)
+    other = table.board(KEY, stream, script, share=True, alike=True)
+    assert (first.led, second.led, other.led) == (True, False, True)
+    newcomer = table.board(KEY, stream, script, share=True)
+    assert newcomer.flight is first.flight
+    table.check()
+    for seat in (first, second, other, newcomer):
+        seat.leave()
+    assert len(table) == 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import FakeClock
+from tests.harness import ENVIRON, settings_from
 
 from stratacache.types import Entry
 from stratacache.upstream.embedded import EmbeddedUpstream, engine_command
 from stratacache.wiring import System
-from tests.clock import FakeClock
-from tests.harness import ENVIRON, settings_from
 
 EMBEDDED = {"name": "local", "kind": "embedded", "models": ["smollm2-135m"]}
 

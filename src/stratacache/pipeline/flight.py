@@ -165,12 +165,24 @@ class FlightTable:
     def __init__(self) -> None:
         self._joinable: dict[bytes, Flight] = {}
 
-    def board(self, key: Key, asked: JSON, run: Callable[[Flight], Awaitable[None]], *, share: bool) -> Seat:
-        """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins."""
-        if share:
-            flight = self._joinable.get(key.digest)
-            if flight is not None and flight.key.form == key.form and flight.failure is None:
-                return Seat(self, flight, led=False)
+    def board(
+        self,
+        key: Key,
+        asked: JSON,
+        run: Callable[[Flight], Awaitable[None]],
+        *,
+        share: bool,
+        alike: bool = False,
+    ) -> Seat:
+        """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins.
+
+        With ``alike`` a flight whose leader asked anything but ``asked`` is neither joined nor replaced.
+        """
+        known = self._joinable.get(key.digest) if share else None
+        if known is not None and known.key.form == key.form and known.failure is None:
+            if not alike or known.asked == asked:
+                return Seat(self, known, led=False)
+            share = False
         flight = Flight(key, asked)
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.

@@ -107,7 +107,8 @@ class Pipeline:
             if not seat.led and _may_fare_better(request, seat.flight):
                 seat.leave()
                 run = partial(self._caller.fly, request, boarded.plan)
-                seat = self._flights.board(key, request.body, run, share=False)
+                # Those who were refused side by side ask again together: an upstream in trouble gets no stampede.
+                seat = self._flights.board(key, request.body, run, share=True, alike=True)
                 failure = await _hear(seat.flight, request)
         except BaseException:
             seat.leave()
