@@ -138,6 +138,9 @@ class Double:
         call = Call(len(self.calls), body)
         self.calls.append(call)
         beside = [c for c in self.calls if c.open and c.topic == call.topic and not c.solo]
+        if any(c.failed and c.topic == call.topic for c in self.calls):
+            # Those who were refused in one form may ask again in the other, beside newcomers: one call each.
+            beside = beside[2:]
         self.most_at_a_time = max(self.most_at_a_time, len(beside))
         try:
             await call.begun()

@@ -201,9 +201,8 @@ async def test_those_who_ask_again_do_so_together_but_only_with_their_like() -> 
     first = table.board(KEY, plain, script, share=True, alike=True)
     second = table.board(KEY, plain, script, share=True, alike=True)
     other = table.board(KEY, stream, script, share=True, alike=True)
-    assert (first.led, second.led, other.led) == (True, False, True)
     newcomer = table.board(KEY, stream, script, share=True)
-    assert newcomer.flight is first.flight
+    assert [seat.led for seat in (first, second, other, newcomer)] == [True, False, True, True]
     table.check()
     for seat in (first, second, other, newcomer):
         seat.leave()

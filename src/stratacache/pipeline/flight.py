@@ -45,12 +45,14 @@ class Landing(msgspec.Struct, frozen=True):
 class Flight:
     """The shared state of one upstream call. Everything here runs on one event loop, without locks.
 
-    ``key`` is what the answer may be stored under, ``asked`` the body that the leader sent.
+    ``key`` is what the answer may be stored under, ``asked`` the body that the leader sent, ``place`` where the
+    table files it.
     """
 
-    def __init__(self, key: Key, asked: JSON) -> None:
+    def __init__(self, key: Key, asked: JSON, place: bytes) -> None:
         self.key = key
         self.asked = asked
+        self.place = place
         self.head: Head | None = None
         self.chunks: list[Chunk] = []
         self.landing: Landing | None = None
@@ -176,24 +178,24 @@ class FlightTable:
     ) -> Seat:
         """Join the flight for ``key`` or lead a new one; without ``share`` lead one that nobody joins.
 
-        With ``alike`` a flight whose leader asked anything but ``asked`` is neither joined nor replaced.
+        With ``alike`` only those meet who board so and ask for exactly ``asked``.
         """
-        known = self._joinable.get(key.digest) if share else None
-        if known is not None and known.key.form == key.form and known.failure is None:
-            if not alike or known.asked == asked:
-                return Seat(self, known, led=False)
-            share = False
-        flight = Flight(key, asked)
+        place = key.digest + msgspec.json.encode(asked, order="sorted") if alike else key.digest
+        if share:
+            flight = self._joinable.get(place)
+            if flight is not None and flight.key.form == key.form and flight.failure is None:
+                return Seat(self, flight, led=False)
+        flight = Flight(key, asked, place)
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
-            self._joinable[key.digest] = flight
+            self._joinable[place] = flight
         flight.launch(run)
         return Seat(self, flight, led=True)
 
     def close_boarding(self, flight: Flight) -> None:
         """Nobody may join ``flight`` any more. Idempotent."""
-        if self._joinable.get(flight.key.digest) is flight:
-            del self._joinable[flight.key.digest]
+        if self._joinable.get(flight.place) is flight:
+            del self._joinable[flight.place]
 
     def __len__(self) -> int:
         return len(self._joinable)
@@ -205,6 +207,7 @@ class FlightTable:
 
     def check(self) -> None:
         """Raise AssertionError when a flight that can be joined has failed or is filed under another key."""
-        for digest, flight in self._joinable.items():
-            assert flight.key.digest == digest
+        for place, flight in self._joinable.items():
+            assert flight.place == place
+            assert place.startswith(flight.key.digest)
             assert flight.failure is None
