@@ -99,6 +99,7 @@ async def running_gateway(
                 log_level="warning",
                 access_log=False,
                 loop="none",
+                timeout_keep_alive=75,  # as in production: else a client under load sends into a closing connection
                 timeout_graceful_shutdown=2,  # a test that fails midway must not hang in its open connections
                 proxy_headers=False,
             )

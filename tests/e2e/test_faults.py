@@ -349,3 +349,21 @@ async def test_readiness_does_not_depend_on_the_store(gateway: Gateway, store: l
     async with aiohttp.ClientSession() as http, http.get(f"{gateway.root}/readyz") as response:
         assert response.status == 200
     store[-1].on_stats = well
+
+
+async def test_followers_in_another_form_ask_an_upstream_in_trouble_once_more_not_once_each(
+    fake: FakeUpstream, gateway: Gateway
+) -> None:
+    gate, second = Gate(), Gate()
+    fake.script(Reply(status=500, header_gate=gate))
+    fake.default = Reply(header_gate=second)
+    leader = asyncio.ensure_future(gateway.ask(question(stream=True)))
+    await gate.reached.wait()
+    followers = [asyncio.ensure_future(gateway.ask(question())) for _ in range(5)]
+    await gateway.listening(6)
+    gate.open()
+    assert (await leader)[0] == 500
+    await gateway.listening(5)
+    second.open()
+    assert [status for status, _, _ in await asyncio.gather(*followers)] == [200] * 5
+    assert fake.chat_calls == 2

@@ -92,6 +92,15 @@ def serve(
             calm_collector()
             announce()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if waiting := len(self.server_state.tasks):
+                print(
+                    f"stratacache: stopping; {waiting} answers have up to {settings.server.drain_timeout:g} s to end"
+                    " (Ctrl-C again: at once)",
+                    file=sys.stderr,
+                )
+            await super().shutdown(sockets)
+
     system = System(settings, environ)
     config = uvicorn.Config(
         system.app,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -49,6 +50,7 @@ class App:
 
     async def _http(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         started = False
+        failure: StrataError
 
         async def tracked_send(message: MutableMapping[str, Any]) -> None:
             nonlocal started
@@ -59,6 +61,9 @@ class App:
             await self._endpoint(scope)(scope, receive, tracked_send)
         except ClientLeft:
             return
+        except asyncio.CancelledError:
+            # Only the server cancels a whole request: it is stopping, and has waited as long as it may.
+            failure = RequestError("the gateway is stopping", status=503, code="gateway_stopping")
         except StrataError as error:
             failure = error
         except Exception:

@@ -72,11 +72,11 @@ class Demo:
 
     async def run(self) -> Result:
         """Every phase in turn; about two minutes on two cores."""
-        self._progress("New questions, English and Chinese: the model answers each")
+        self._progress("New questions in English and Chinese")
         first = [await self.ask(body) for body in traffic.questions()]
         repeats = await self._repeats(first)
         reformatted = await self._reformatted(first)
-        self._progress("Near-misses: other questions that look alike must reach the model")
+        self._progress("Near-misses: they must reach the model")
         near = await self._all(traffic.near_misses())
         wrong = sum(sample.outcome == "hit" for sample in near)
         self._require(wrong == 0, f"{wrong} near-misses were answered from cache")
@@ -129,7 +129,7 @@ class Demo:
         return await asyncio.gather(*(self.ask(body, headers) for body in bodies))
 
     async def _repeats(self, first: Sequence[Sample]) -> Row:
-        self._progress("The same questions again, three times each, then without the cache")
+        self._progress("The same again, three times, then without cache")
         bodies = traffic.questions()
         samples = [await self.ask(body) for _ in range(3) for body in bodies]
         without = [await self.ask(body, WITHOUT) for body in bodies]
@@ -138,7 +138,7 @@ class Demo:
         return self._exact_row("repeats", samples, without, calls=0)
 
     async def _reformatted(self, first: Sequence[Sample]) -> Row:
-        self._progress("The same questions in other spellings and field orders, then without the cache")
+        self._progress("In other spellings and orders, then without cache")
         bodies = traffic.reformatted()
         samples = [await self.ask(body) for body in bodies]
         without = [await self.ask(body, WITHOUT) for body in bodies]
@@ -166,7 +166,7 @@ class Demo:
         )
 
     async def _stampede(self) -> Row:
-        self._progress("16 clients ask the same new question at once, then without the cache")
+        self._progress("16 ask one question at once, then without cache")
         crowd = [traffic.STAMPEDE] * 16
         samples = await self._all(crowd)
         without = await self._all(crowd, WITHOUT)
@@ -174,7 +174,7 @@ class Demo:
         return self._exact_row("16 at once", samples, without, calls=1)
 
     async def _conversation(self) -> Row:
-        self._progress("A conversation of five turns, then every turn with its history computed anew")
+        self._progress("A conversation, then with its history computed anew")
         messages: list[tuple[str, str]] = [("system", traffic.BRIEF)]
         bodies, samples = [], []
         for turn in traffic.CONVERSATION:
@@ -187,7 +187,7 @@ class Demo:
         return self._kv_row("conversation", samples[1:], without[1:], least=0.5)
 
     async def _shared_prompt(self) -> Row:
-        self._progress("Eight users behind one long system prompt, then each with a prompt computed anew")
+        self._progress("Eight users of one long prompt, then computed anew")
         bodies = [traffic.support(question) for question in traffic.SUPPORT_QUESTIONS]
         await self.ask(bodies[0])
         samples = await self._all(bodies[1:])
@@ -232,7 +232,7 @@ async def run_demo(base_url: str, progress: Callable[[str], None]) -> Result:
         headers={"content-type": "application/json"},
         timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT),
     ) as http:
-        progress("Starting the gateway and its engine (the first start converts the model)")
+        progress("Starting (the first start converts the model)")
         await _wait_ready(http, base_url.removesuffix("/v1") + "/readyz")
         return await Demo(http, base_url, progress).run()
 
