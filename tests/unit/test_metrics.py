@@ -123,4 +123,4 @@ def test_without_data_there_is_no_quantile_and_an_endless_one_is_not_json_infini
     assert Histogram().quantile(0.5) is None
     metrics = Metrics()
     metrics.called("u", 1e6, Usage())
-    assert metrics.summary()["stages"]["u"]["p50"] is None
+    assert metrics.summary()["upstreams"]["u"]["p50"] is None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stratacache.commands.words import duration
 from stratacache.errors import StrataError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _show(console: Console, result: Result) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
         times = [
-            _in_words(_quantile(values, q))
+            duration(_quantile(values, q))
             for q in (0.5, 0.99)
             for values in (row.with_cache, row.without_cache)
         ]
@@ -141,9 +142,3 @@ def _quantile(values: Sequence[float], q: float) -> float:
     """Nearest rank."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
-
-
-def _in_words(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.{0 if seconds >= 0.01 else 1}f} ms"

@@ -7,6 +7,7 @@ import argparse
 import msgspec
 
 from stratacache.commands.client import add_gateway_arguments, ask_gateway
+from stratacache.commands.words import duration
 from stratacache.types import JSON
 
 EXAMPLE = """example:
@@ -36,12 +37,14 @@ def _print_tables(figures: JSON) -> None:
         table.add_row(name, value)
     console = Console()
     console.print(table)
-    times = Table("stage", "count", "mean", "p50 ≤", "p99 ≤", title="Times", title_justify="left")
-    for stage, row in figures["stages"].items():
-        cells = [
-            "-" if row[name] is None else f"{row[name] * 1000:.2f} ms" for name in ("mean", "p50", "p99")
-        ]
-        times.add_row(stage, str(row["count"]), *cells)
+    times = Table("time of", "count", "mean", "p50 ≤", "p99 ≤", title="Times", title_justify="left")
+    rows = {
+        **{f"stage {name}": row for name, row in figures["stages"].items()},
+        **{f"whole calls to {name}": row for name, row in figures["upstreams"].items()},
+    }
+    for name, row in rows.items():
+        cells = ["-" if row[figure] is None else duration(row[figure]) for figure in ("mean", "p50", "p99")]
+        times.add_row(name, str(row["count"]), *cells)
     console.print(times)
 
 

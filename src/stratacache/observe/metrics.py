@@ -128,7 +128,8 @@ class Metrics:
             "singleflight_followers": self._followers,
             "writeback": dict(self._writeback),
             "withheld": dict(self._withheld),
-            "stages": {name: _times(h) for name, h in (*self._stages.items(), *self._upstream.items())},
+            "stages": {name: _times(h) for name, h in self._stages.items()},
+            "upstreams": {name: _times(h) for name, h in self._upstream.items()},
         }
 
     def expose(self, gauges: Mapping[str, Mapping[str, float]]) -> bytes:
