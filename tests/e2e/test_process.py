@@ -106,7 +106,7 @@ def test_a_stream_that_runs_at_sigterm_is_finished_and_stored(fake: FakeUpstream
         (said,) = gateway.errors().splitlines()
         assert said.startswith("stratacache: stopping")
     held.close()
-    with serving(tmp_path, config(fake)) as gateway:
+    with serving(tmp_path, config(fake, upstreams=[upstream])) as gateway:
         assert ask(gateway, "count") == ("hit", "one two")
         assert gateway.terminate() == 0
     assert fake.chat_calls == 0
