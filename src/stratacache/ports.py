@@ -73,7 +73,7 @@ class Recorder(Protocol):
         ...
 
     def wrote(self, result: str) -> None:
-        """One write-back settled: ``stored``, ``declined``, ``failed``, ``dropped`` or ``expired``."""
+        """One write-back settled: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``, ``superseded``."""
         ...
 
     def withheld(self, reason: str) -> None:

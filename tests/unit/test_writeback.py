@@ -158,3 +158,16 @@ async def test_a_drain_that_takes_too_long_says_so() -> None:
     work.start()
     assert not await work.drain(0.01)
     await work.close()
+
+
+async def test_a_retry_does_not_put_an_older_answer_over_a_newer_one() -> None:
+    clock, recorder, store = FakeClock(), Counting(), FaultyStore([StoreError("busy")])
+    work = WriteBack(store, recorder, clock)
+    newer = entry(clock, size=20)
+    work.submit(b"k", entry(clock), lambda: work.submit(b"k", newer, lambda: None))
+    work.start()
+    assert await work.drain(5)
+    work.check()
+    await work.close()
+    assert store.entries == {b"k": newer}
+    assert recorder.results == {"stored": 1, "superseded": 1}

@@ -95,7 +95,7 @@ def serve(
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             if waiting := len(self.server_state.tasks):
                 print(
-                    f"stratacache: stopping; {waiting} answers have up to {settings.server.drain_timeout:g} s to end"
+                    f"stratacache: stopping; {waiting} answer(s) have up to {settings.server.drain_timeout:g} s to end"
                     " (Ctrl-C again: at once)",
                     file=sys.stderr,
                 )

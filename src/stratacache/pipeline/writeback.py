@@ -31,7 +31,8 @@ class WriteBack:
 
     Args:
         store: the target.
-        recorder: counts each result: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``.
+        recorder: counts each result: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``,
+            ``superseded``.
         clock: an entry that expired while it waited is not written.
         max_bytes: payload that may wait; beyond it new entries are dropped (and counted), never blocked on.
     """
@@ -42,6 +43,7 @@ class WriteBack:
         self._clock = clock
         self._max_bytes = max_bytes
         self._queue: asyncio.Queue[_Pending] = asyncio.Queue()
+        self._newest: dict[bytes, _Pending] = {}
         self._unsettled = 0
         self._waiting_bytes = 0
         self._idle = asyncio.Event()
@@ -57,7 +59,8 @@ class WriteBack:
         self._waiting_bytes += entry.size
         self._unsettled += 1
         self._idle.clear()
-        self._queue.put_nowait(_Pending(digest, entry, on_first_attempt))
+        self._newest[digest] = pending = _Pending(digest, entry, on_first_attempt)
+        self._queue.put_nowait(pending)
 
     def start(self) -> None:
         """Start the worker; needs a running loop."""
@@ -83,7 +86,7 @@ class WriteBack:
         """Raise AssertionError when the counts disagree with the queue."""
         assert self._unsettled >= self._queue.qsize()
         assert (self._unsettled == 0) == self._idle.is_set()
-        assert self._unsettled > 0 or self._waiting_bytes == 0
+        assert self._unsettled > 0 or (self._waiting_bytes == 0 and not self._newest)
 
     async def _work(self) -> None:
         while True:
@@ -100,6 +103,8 @@ class WriteBack:
 
     async def _attempt(self, pending: _Pending) -> str:
         pending.attempt += 1
+        if self._newest.get(pending.digest) is not pending:
+            return "superseded"  # a retry must not put an older answer over a newer one
         if pending.entry.expires_at <= self._clock.now():
             return "expired"
         try:
@@ -116,6 +121,8 @@ class WriteBack:
 
     def _settle(self, pending: _Pending, result: str) -> None:
         self._recorder.wrote(result)
+        if self._newest.get(pending.digest) is pending:
+            del self._newest[pending.digest]
         self._waiting_bytes -= pending.entry.size
         self._unsettled -= 1
         if self._unsettled == 0:
