@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.upstream import FakeUpstream, Gate, Reply
 from tests.harness import Gateway, question, running_gateway
@@ -26,18 +25,6 @@ NAMES = {
     "stratacache_kv_blocks",
     "stratacache_prompt_tokens",
 }
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeUpstream]:
-    async with FakeUpstream() as server:
-        yield server
-
-
-@pytest.fixture
-async def gateway(fake: FakeUpstream) -> AsyncIterator[Gateway]:
-    async with running_gateway(fake) as running:
-        yield running
 
 
 async def get(

@@ -88,12 +88,6 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeUpstream]:
-    async with FakeUpstream() as server:
-        yield server
-
-
-@pytest.fixture
 async def gateway(fake: FakeUpstream, store: list[FaultyStore]) -> AsyncIterator[Gateway]:
     async with running_gateway(fake, {"tiers": {"exact": {"budget": 0.02}}}) as running:
         yield running

@@ -278,12 +278,6 @@ async def fake() -> AsyncIterator[FakeUpstream]:
 
 
 @pytest.fixture
-async def gateway(fake: FakeUpstream) -> AsyncIterator[Gateway]:
-    async with running_gateway(fake) as running:
-        yield running
-
-
-@pytest.fixture
 async def async_client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=gateway.base_url, api_key="x", max_retries=0) as made:
         yield made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -12,18 +11,6 @@ from tests.fakes.upstream import FakeUpstream, Gate, Reply
 from tests.harness import Gateway, question, running_gateway
 
 TOOL_CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": "天气"}'}}
-
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeUpstream]:
-    async with FakeUpstream() as server:
-        yield server
-
-
-@pytest.fixture
-async def gateway(fake: FakeUpstream) -> AsyncIterator[Gateway]:
-    async with running_gateway(fake) as running:
-        yield running
 
 
 def events(raw: bytes) -> list[Any]:
