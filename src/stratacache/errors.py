@@ -5,6 +5,8 @@ StrataError
 ├── RequestError       the client's request is refused (4xx in the client's dialect)
 ├── UpstreamError      the upstream could not be reached or broke off (502/504)
 └── StoreError         a store failed; the pipeline turns it into a miss
+    ├── StoreSlow      it did not answer in time
+    └── StoreDown      it is left alone for a while, as it failed too often
 """
 
 from __future__ import annotations
@@ -64,4 +66,18 @@ class UpstreamError(StrataError):
 
 
 class StoreError(StrataError):
-    """A store operation failed; the caller treats it as a miss and counts it."""
+    """A store operation failed; the caller treats it as a miss and counts it. ``code`` is the miss's reason."""
+
+    code = "store_error"
+
+
+class StoreSlow(StoreError):
+    """A store did not answer within its budget."""
+
+    code = "store_slow"
+
+
+class StoreDown(StoreError):
+    """A store is not asked at present, since it failed too often of late."""
+
+    code = "store_down"

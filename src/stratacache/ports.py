@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
-from stratacache.types import JSON, Decision, Entry, Request, StoreStats, TierName, Usage
+import msgspec
+
+from stratacache.types import (
+    JSON,
+    Absent,
+    Decision,
+    Entry,
+    Invalidated,
+    PutResult,
+    Request,
+    StoreStats,
+    TierName,
+    Usage,
+)
 
 
 class Clock(Protocol):
@@ -21,10 +34,11 @@ class Clock(Protocol):
 
 
 class Store(Protocol):
-    """Bytes and metadata under a digest. Knows neither tenants' rules nor LLMs.
+    """Bytes and metadata under a digest, and the versions of tags. Knows neither tenants' rules nor LLMs.
 
-    Every method may raise StoreError and is safe to call concurrently from one event loop. An Entry is
-    immutable and stays valid for ever, also after it is evicted.
+    A tag gets a version when it is first asked for. A version is never used twice for a tag, so losing one (an
+    eviction, a restart) makes entries miss and never revives one. Every method may raise StoreError and is safe to call
+    concurrently from one event loop. An Entry is immutable and stays valid for ever, also after it is evicted.
 
     ``waits`` is False when no method ever suspends: then there is nothing to put a time limit on, which spares
     the hit path the cost of one.
@@ -32,16 +46,30 @@ class Store(Protocol):
 
     waits: bool
 
-    async def get(self, digest: bytes) -> Entry | None:
-        """The entry under ``digest`` unless absent or expired. Mutates only recency and statistics."""
+    async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
+        """The entry under ``digest`` if it carries all of ``tags`` and no tag of its was invalidated since.
+
+        Mutates only recency, statistics and versions that did not exist. Linearizable with ``invalidate``: a call that
+        begins after an invalidation returned never gives an entry that it hit, whatever instance made it.
+        """
         ...
 
-    async def put(self, digest: bytes, entry: Entry) -> bool:
-        """Store or replace, all or nothing; False when the store's admission policy declined."""
+    async def put(self, digest: bytes, entry: Entry) -> PutResult:
+        """Store or replace, all or nothing.
+
+        ``declined``: by the admission policy, or dead on arrival. ``outdated``: a tag in ``entry.versions`` has
+        another version by now; what is under ``digest`` stays.
+        """
         ...
 
-    async def delete(self, digests: Sequence[bytes]) -> int:
-        """Remove; returns how many were present."""
+    async def invalidate(
+        self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
+    ) -> Invalidated:
+        """Give every tag a new version, in O(1) of its entries, and remove ``digests``; ``dry_run`` only tells.
+
+        To fence answers in flight for a digest, name a tag that they carry (``policy.tags`` has one for each).
+        When it returns, no instance serves what it hit. A StoreError means that some may.
+        """
         ...
 
     async def stats(self) -> StoreStats:
@@ -54,6 +82,100 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Release files and threads; further calls raise StoreError. Idempotent."""
+        ...
+
+
+class Bulletin(Protocol):
+    """News of the invalidations that any instance makes, for copies kept beside a shared store."""
+
+    def current(self) -> bool:
+        """Whether every invalidation that has returned anywhere was heard here. No I/O; never raises."""
+        ...
+
+    async def start(self, hear: Callable[[Invalidated | None, Sequence[bytes]], None]) -> None:
+        """Call ``hear(what, digests)`` for each invalidation from now on, in order; with None when some were lost:
+        then nothing that was copied before may be trusted. Repeats are possible."""
+        ...
+
+    async def close(self) -> None:
+        """Stop. ``current`` is False from then on. Idempotent."""
+        ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A leader's lease: still ``held``, and ``wanted`` once another instance follows."""
+
+    held: bool
+    wanted: bool
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """What a follower got: new frames, and whether somebody leads (False: landed and forgotten, or dead)."""
+
+    frames: Sequence[bytes]
+    led: bool
+
+
+class Relay(Protocol):
+    """Single-flight across instances: who calls the upstream for a place, and what it hears, for those elsewhere.
+
+    Every method may raise StoreError and is safe to call concurrently from one event loop. All state expires by itself.
+    """
+
+    async def claim(self, place: bytes, seconds: float) -> bool:
+        """Lead ``place`` for ``seconds`` unless anybody does (this instance included); forgets earlier frames."""
+        ...
+
+    async def renew(self, place: bytes, seconds: float) -> Standing:
+        """Hold the lease ``seconds`` from now, if it is still this instance's. Frames live as long."""
+        ...
+
+    async def publish(self, place: bytes, frames: Sequence[bytes]) -> None:
+        """Append frames for followers; nothing happens unless this instance leads."""
+        ...
+
+    async def follow(self, place: bytes, heard: int) -> Followed:
+        """Frames from number ``heard`` on. Says that the flight is wanted; waits at most 0.25 s for news."""
+        ...
+
+    async def release(self, place: bytes, *, keep: float = 0.0) -> None:
+        """Give up the lease; frames stay ``keep`` seconds for followers who have not read them all."""
+        ...
+
+    async def close(self) -> None:
+        """Stop waiting calls with StoreError. Idempotent."""
+        ...
+
+
+class FilterStats(msgspec.Struct, frozen=True):
+    """``questions`` noted (estimated), ``fill`` the share of bits set in the fuller generation, and the
+    false-positive rate: ``expected`` from the fill, ``measured`` by asking for questions that nobody asked."""
+
+    questions: int
+    capacity: int
+    fill: float
+    expected: float
+    measured: float
+
+
+class QuestionFilter(Protocol):
+    """Which questions were handled before: a set with false positives at a bounded rate and, within its capacity, no
+    false negatives. Every method may raise StoreError."""
+
+    async def seen(self, digest: bytes) -> bool:
+        """Whether ``digest`` was noted. Does not mutate."""
+        ...
+
+    async def note(self, digest: bytes) -> bool:
+        """Remember ``digest``; returns whether it had been seen before."""
+        ...
+
+    async def stats(self) -> FilterStats:
+        """As of now. Does not mutate."""
+        ...
+
+    async def close(self) -> None:
+        """Release files. Idempotent."""
         ...
 
 
@@ -73,7 +195,8 @@ class Recorder(Protocol):
         ...
 
     def wrote(self, result: str) -> None:
-        """One write-back settled: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``, ``superseded``."""
+        """One write-back settled: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``, ``superseded``,
+        ``outdated``."""
         ...
 
     def withheld(self, reason: str) -> None:

@@ -10,6 +10,9 @@ import msgspec
 # gc=False below: such values are in no cycle, and a full store has many of them; the collector would stall the
 # event loop for as long as it takes to visit them all.
 
+Versions = tuple[tuple[str, int], ...]
+"""Tags, in order, with the version that each had at one moment; a version is never used twice for a tag."""
+
 JSON = Any  # a value made by msgspec.json.decode: dict, list, str, int, float, bool or None
 
 TierName = Literal["exact", "semantic"]
@@ -82,7 +85,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Key(msgspec.Struct, frozen=True, gc=False):
-    """An exact key: ``digest`` is SHA-256 of ``form``, the canonical encoding, which a hit compares."""
+    """An exact key: ``digest`` is the first 16 bytes of SHA-256 of ``form``, the canonical encoding.
+
+    A hit compares ``form`` too. The digest is no longer than the public id, so an id is all it takes to find an entry.
+    """
 
     digest: bytes
     form: bytes
@@ -90,7 +96,7 @@ class Key(msgspec.Struct, frozen=True, gc=False):
     @property
     def entry_id(self) -> str:
         """The public id of the entry under this key: 32 hex digits."""
-        return self.digest[:16].hex()
+        return self.digest.hex()
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +114,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """What a store keeps under ``key.digest``.
 
-    ``body`` is the complete answer as the dialect's non-streamed JSON. Times are seconds since the epoch.
+    ``body`` is the complete answer as the dialect's non-streamed JSON, ``status`` the HTTP status that it came with.
+    Times are seconds since the epoch: from ``expires_at`` on the entry answers no more, except, up to
+    ``stale_until``, when the upstream fails. ``versions`` are those of its tags as of the start of the request that
+    was answered. ``seconds`` is what the upstream took; ``negative`` marks a remembered "no answer".
     """
 
     form: bytes
@@ -117,14 +126,54 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     expires_at: float
     tenant: str = "default"
     model: str = ""
-    tags: tuple[str, ...] = ()
+    versions: Versions = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    stale_until: float = 0.0
+    seconds: float = 0.0
+    status: int = 200
+    negative: bool = False
 
     @property
     def size(self) -> int:
         """Payload bytes: what the entry costs a store before that store's own overhead."""
         return len(self.form) + len(self.body)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple([tag for tag, _ in self.versions])
+
+    @property
+    def gone_at(self) -> float:
+        """From then on no store returns the entry, in seconds since the epoch."""
+        # Not max(): NaN, which is no time, must stay NaN whichever of the two it is.
+        return self.stale_until if self.stale_until > self.expires_at else self.expires_at
+
+
+class Absent(msgspec.Struct, frozen=True, gc=False):
+    """A store has no entry that may answer.
+
+    ``reason``: ``not_found``; ``outdated``, one of its tags was invalidated since; ``untagged``, it does not carry
+    every tag that was asked for, so an invalidation could miss it. ``versions`` hold the asked tags, and those that
+    the refused entry carried, as of this look-up: the snapshot that a new answer is stored under.
+    """
+
+    reason: Literal["not_found", "outdated", "untagged"]
+    versions: Versions
+
+
+PutResult = Literal["stored", "declined", "outdated"]
+
+
+class Invalidated(msgspec.Struct, frozen=True):
+    """What an invalidation did, or would do.
+
+    ``affected``: at most so many entries are gone, None when the store cannot tell; entries that expired unnoticed
+    are counted in. ``versions`` of the named tags after it.
+    """
+
+    affected: int | None
+    versions: Versions
 
 
 class StoreStats(msgspec.Struct, frozen=True):
@@ -146,9 +195,15 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):
-    """A tier looked and has no answer; ``reason`` is a word from ``docs/guide/reasons.md``."""
+    """A tier looked and has no answer; ``reason`` is a word from ``docs/guide/reasons.md``.
+
+    ``versions`` is the snapshot that an answer begun now is stored under, None when the store gave none: then nothing
+    may be stored. ``stale`` is an expired entry that may answer when the upstream fails.
+    """
 
     reason: str
+    versions: Versions | None = None
+    stale: Entry | None = None
 
 
 Outcome = Literal["hit", "miss", "bypass", "stale"]

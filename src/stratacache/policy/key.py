@@ -1,4 +1,4 @@
-"""The exact key: one unambiguous encoding of everything that can change the answer, and its SHA-256."""
+"""The exact key: one unambiguous encoding of everything that can change the answer, and 128 bits of its SHA-256."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratacache.policy.fields import CHAT, irrelevant_fields
 from stratacache.policy.normalise import NORMALISER_VERSION, is_material_prompt, normalise_all, tidy
 from stratacache.types import JSON, Key, Request
 
-KEY_VERSION: int = 2
+KEY_VERSION: int = 3
 """Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
 
 _INSTRUCTING = ("system", "developer")
@@ -54,7 +54,7 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
             body,
         ]
     )
-    return Key(digest=hashlib.sha256(form).digest(), form=form)
+    return Key(digest=hashlib.sha256(form).digest()[:16], form=form)
 
 
 def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:

@@ -5,24 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from stratacache.errors import SettingsError
-from stratacache.ports import Clock, Store
+from stratacache.ports import Bulletin, Clock, QuestionFilter, Relay, Store
 from stratacache.settings import store_problem
 
-__all__ = ["open_store"]
+__all__ = ["Backend", "open_backend"]
 
 
-def open_store(url: str, *, max_bytes: int, clock: Clock) -> Store:
-    """The store that ``url`` names, ready for use.
+class Backend(msgspec.Struct, frozen=True):
+    """What one store URL gives.
+
+    ``bulletin``: news of other instances' invalidations, None when there is no other instance or no news, and then a
+    near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
+    ``questions``: the filter of questions handled, shared by the instances where the store can.
+    """
+
+    store: Store
+    bulletin: Bulletin | None = None
+    relay: Relay | None = None
+    questions: QuestionFilter | None = None
+
+
+def open_backend(url: str, *, max_bytes: int, clock: Clock) -> Backend:
+    """The store that ``url`` names and what comes with it, ready for use.
 
     Args:
-        url: ``memory://``, ``sqlite:///relative/path`` or ``sqlite:////absolute/path``.
-        max_bytes: bound of payload and overhead.
+        url: as the setting ``store`` documents it.
+        max_bytes: bound of payload and overhead; a shared server has a bound of its own.
         clock: what entries expire by.
 
     Raises:
-        SettingsError: the URL names no store or misses its path, or ``max_bytes`` is not positive.
-        StoreError: the store is there but cannot be used, such as a file of another program.
+        SettingsError: the URL names no store or misses its path, ``max_bytes`` is not positive, or the extra with the
+            client library is not installed.
+        StoreError: the store is there but cannot be used, such as a file of another program. A server that cannot be
+            reached is no error: it may come.
     """
     problem = store_problem(url)
     if problem is not None:
@@ -31,17 +49,17 @@ def open_store(url: str, *, max_bytes: int, clock: Clock) -> Store:
     return _OPENERS[scheme](rest, max_bytes, clock)
 
 
-def _memory(_: str, max_bytes: int, clock: Clock) -> Store:
+def _memory(_: str, max_bytes: int, clock: Clock) -> Backend:
     from stratacache.stores.memory import MemoryStore
 
-    return MemoryStore(max_bytes, clock)
+    return Backend(MemoryStore(max_bytes, clock))
 
 
-def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Store:
+def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
     from stratacache.stores.sqlite import SQLiteStore
 
-    return SQLiteStore(Path(rest[1:]).expanduser(), max_bytes, clock)
+    return Backend(SQLiteStore(Path(rest[1:]).expanduser(), max_bytes, clock))
 
 
 # A backend is imported when it is named: nobody waits for a client library that is not used.
-_OPENERS: dict[str, Callable[[str, int, Clock], Store]] = {"memory": _memory, "sqlite": _sqlite}
+_OPENERS: dict[str, Callable[[str, int, Clock], Backend]] = {"memory": _memory, "sqlite": _sqlite}

@@ -22,7 +22,8 @@ from stratacache.ports import Clock
 from stratacache.stores.climber import WindowClimber
 from stratacache.stores.deadlines import Deadlines
 from stratacache.stores.sketch import FrequencySketch
-from stratacache.types import Entry, StoreStats
+from stratacache.stores.versions import VersionTable
+from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats
 
 # What an entry costs beside its payload: four bytes objects, the Entry, its numbers, the slot, a place in an
 # OrderedDict at its emptiest, in the calendar and in the sketch. benchmarks/store_speed.py measures it.
@@ -36,11 +37,16 @@ _SWEEP = 16  # expired entries given back per put: more than a put can add, so t
 
 
 class _Slot(msgspec.Struct, gc=False):
-    """An entry in its place; ``deadline`` is monotonic, so setting the wall clock back revives nothing."""
+    """An entry in its place; ``deadline`` is monotonic, so setting the wall clock back revives nothing.
+
+    In ``generation`` of the version table the entry was last known to be current, and to carry ``asked``.
+    """
 
     entry: Entry
     deadline: float
     cost: int
+    generation: int
+    asked: Sequence[str] = ()
 
 
 class _Segment:
@@ -75,7 +81,7 @@ class MemoryStore:
 
     Args:
         max_bytes: bound of payload and estimated overhead together. An entry above a quarter is declined.
-        clock: wall time judges ``expires_at``; monotonic time bounds the life that an entry had left at ``put``.
+        clock: wall time judges ``gone_at``; monotonic time bounds the life that an entry had left at ``put``.
     """
 
     waits = False
@@ -93,14 +99,15 @@ class MemoryStore:
         self._divide()
         self._deadlines = Deadlines()
         self._sketch = FrequencySketch()
+        self._versions = VersionTable(clock)
         self._accesses: list[bytes] = []
         self._sample = self._sample_hits = 0
         self._evictions = 0
         self._rejections = 0
         self._closed = False
 
-    async def get(self, digest: bytes) -> Entry | None:
-        """The entry unless absent or expired. Counts an access either way: popularity includes what we lack."""
+    async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
+        """As ``ports.Store``. Counts an access either way: popularity includes what we lack."""
         self._require_open()
         accesses = self._accesses
         accesses.append(digest)
@@ -114,10 +121,17 @@ class MemoryStore:
         elif (slot := self._probation.slots.get(digest)) is not None:
             segment = self._probation
         else:
-            return None
+            return Absent("not_found", self._versions.snapshot(tags))
         if self._expired(slot):
             self._remove(digest)
-            return None
+            return Absent("not_found", self._versions.snapshot(tags))
+        if slot.generation != self._versions.generation or slot.asked is not tags:
+            refused = self._versions.refuse(slot.entry, tags)
+            if refused is not None:
+                if refused.reason == "outdated":
+                    self._remove(digest)
+                return refused
+            slot.generation, slot.asked = self._versions.generation, tags
         if segment is self._probation:
             self._protected.add(digest, segment.pop(digest))
             self._demote()
@@ -126,21 +140,23 @@ class MemoryStore:
         self._sample_hits += 1
         return slot.entry
 
-    async def put(self, digest: bytes, entry: Entry) -> bool:
-        """Keep ``entry``, replacing what was there; False when it is expired, too large or not popular enough.
+    async def put(self, digest: bytes, entry: Entry) -> PutResult:
+        """As ``ports.Store``; declines what is expired, too large or not popular enough.
 
-        What was there is gone in every case: the caller holds something newer.
+        Unless ``entry`` is outdated, what was there is gone in every case: the caller holds something newer.
         """
         self._require_open()
         self._reclaim()
+        if not self._versions.are_current(entry.versions):
+            return "outdated"
         previous = self._remove(digest)
         cost = cost_of(entry)
-        lifetime = entry.expires_at - self._clock.now()
+        lifetime = entry.gone_at - self._clock.now()
         if not lifetime > 0 or cost * LARGEST_SHARE > self._max_bytes:
             self._rejections += 1
-            return False
-        slot = _Slot(entry, self._clock.monotonic() + lifetime, cost)
-        self._deadlines.add(digest, slot.deadline)
+            return "declined"
+        slot = _Slot(entry, self._clock.monotonic() + lifetime, cost, self._versions.generation)
+        self._take_in(digest, slot)
         self._count_accesses()
         if previous is None and cost > self._window_bytes:
             # Through the window it would push out all that is there, even if it is then declined itself.
@@ -151,12 +167,20 @@ class MemoryStore:
         if self._segment_of(digest) is None:
             self._rejections += 1
             self._evictions -= 1  # counted by _admit or _evict, but it never was an entry
-            return False
-        return True
+            return "declined"
+        return "stored"
 
-    async def delete(self, digests: Sequence[bytes]) -> int:
+    async def invalidate(
+        self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
+    ) -> Invalidated:
         self._require_open()
-        return sum(self._remove(digest) is not None for digest in digests)
+        before = self._versions.snapshot(tags)
+        carried = self._versions.count(before)
+        if dry_run:
+            present = sum(self._segment_of(digest) is not None for digest in set(digests))
+            return Invalidated(carried + present, before)
+        removed = sum(self._remove(digest) is not None for digest in digests)
+        return Invalidated(carried + removed, self._versions.bump(tags))
 
     async def stats(self) -> StoreStats:
         self._require_open()
@@ -179,6 +203,7 @@ class MemoryStore:
             segment.slots.clear()
             segment.bytes = 0
         self._deadlines = Deadlines()
+        self._versions = VersionTable(self._clock)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -195,14 +220,22 @@ class MemoryStore:
 
     def _expired(self, slot: _Slot) -> bool:
         """By either clock: when they disagree the wall clock was set, and the earlier end is the safe one."""
-        return self._clock.monotonic() >= slot.deadline or self._clock.now() >= slot.entry.expires_at
+        return self._clock.monotonic() >= slot.deadline or self._clock.now() >= slot.entry.gone_at
 
     def _remove(self, digest: bytes) -> _Segment | None:
         """Drop ``digest`` and say which segment held it."""
         segment = self._segment_of(digest)
         if segment is not None:
-            self._deadlines.discard(digest, segment.pop(digest).deadline)
+            self._let_go(digest, segment.pop(digest))
         return segment
+
+    def _take_in(self, digest: bytes, slot: _Slot) -> None:
+        self._deadlines.add(digest, slot.deadline)
+        self._versions.carry(slot.entry)
+
+    def _let_go(self, digest: bytes, slot: _Slot) -> None:
+        self._deadlines.discard(digest, slot.deadline)
+        self._versions.drop(slot.entry)
 
     def _reclaim(self) -> None:
         """Give back a bounded number of entries that nobody asked for before they expired."""
@@ -260,7 +293,7 @@ class MemoryStore:
                 break
             worth -= 0 if self._expired(held) else self._sketch.estimate(victim)
             if worth <= 0:
-                self._deadlines.discard(digest, slot.deadline)
+                self._let_go(digest, slot)
                 self._evictions += 1
                 return
             victims.append(victim)
@@ -287,10 +320,10 @@ class MemoryStore:
                 return "a segment's size is not the sum of its entries' costs"
         if self._bytes() > self._max_bytes:
             return f"{self._bytes()} bytes are kept where {self._max_bytes} are allowed"
-        return ""
+        return self._versions.fault(slot.entry for slot in slots)
 
 
 def cost_of(entry: Entry) -> int:
     """Bytes that ``entry`` is charged: payload, text fields and the objects that hold them."""
-    labels = len(entry.tenant) + len(entry.model) + sum(len(tag) + 64 for tag in entry.tags)
+    labels = len(entry.tenant) + len(entry.model) + sum([len(tag) + 64 for tag, _ in entry.versions])
     return entry.size + labels + OVERHEAD

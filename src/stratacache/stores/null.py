@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stratacache.errors import StoreError
-from stratacache.types import Entry, StoreStats
+from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats
 
 
 class NullStore:
@@ -17,18 +17,20 @@ class NullStore:
         self._rejections = 0
         self._closed = False
 
-    async def get(self, digest: bytes) -> Entry | None:
+    async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
         self._require_open()
-        return None
+        return Absent("not_found", ())
 
-    async def put(self, digest: bytes, entry: Entry) -> bool:
+    async def put(self, digest: bytes, entry: Entry) -> PutResult:
         self._require_open()
         self._rejections += 1
-        return False
+        return "declined"
 
-    async def delete(self, digests: Sequence[bytes]) -> int:
+    async def invalidate(
+        self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
+    ) -> Invalidated:
         self._require_open()
-        return 0
+        return Invalidated(0, ())
 
     async def stats(self) -> StoreStats:
         self._require_open()

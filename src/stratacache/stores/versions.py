@@ -1,0 +1,107 @@
+"""Tag versions in one process's memory, for stores that nobody else writes to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+from stratacache.ports import Clock
+from stratacache.types import Absent, Entry, Versions
+
+MAX_TAGS = 65_536  # versions kept; callers name tags, so there may be any number of them
+
+
+class VersionTable:
+    """The version of every tag that was asked for lately, and how many entries carry each.
+
+    Versions are microseconds since the epoch, never less than one more than any that was given out before, so a tag that
+    was dropped and comes back has a version that no entry knows. ``generation`` changes whenever an entry may have become
+    outdated: an entry that was current in this generation still is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._versions: OrderedDict[str, int] = OrderedDict()
+        self._carried: dict[tuple[str, int], int] = {}
+        self._last = 0
+        self.generation = 0
+
+    def snapshot(self, tags: Iterable[str]) -> Versions:
+        """The versions of ``tags``; one that has none is given one."""
+        return tuple([(tag, self._ensure(tag)) for tag in sorted(set(tags))])
+
+    def refuse(self, entry: Entry, tags: Sequence[str]) -> Absent | None:
+        """Why ``entry`` must not answer a request that names ``tags``, None when it may."""
+        current = self._versions
+        if any([current.get(tag) != version for tag, version in entry.versions]):
+            return Absent("outdated", self.snapshot((*entry.tags, *tags)))
+        if not carries(entry, tags):
+            return Absent("untagged", self.snapshot((*entry.tags, *tags)))
+        return None
+
+    def are_current(self, versions: Versions) -> bool:
+        return all([self._versions.get(tag) == version for tag, version in versions])
+
+    def bump(self, tags: Iterable[str]) -> Versions:
+        """Give each tag a version that it never had."""
+        self.generation += 1
+        changed = []
+        for tag in sorted(set(tags)):
+            self._versions[tag] = version = self._next()
+            changed.append((tag, version))
+        self._trim()
+        return tuple(changed)
+
+    def count(self, versions: Versions) -> int:
+        """At most so many entries carry one of ``versions``."""
+        return sum([self._carried.get(pair, 0) for pair in versions])
+
+    def carry(self, entry: Entry) -> None:
+        """An entry is kept."""
+        for pair in entry.versions:
+            self._carried[pair] = self._carried.get(pair, 0) + 1
+
+    def drop(self, entry: Entry) -> None:
+        """An entry that was kept is gone."""
+        for pair in entry.versions:
+            left = self._carried[pair] - 1
+            if left:
+                self._carried[pair] = left
+            else:
+                del self._carried[pair]
+
+    def fault(self, entries: Iterable[Entry]) -> str:
+        """The first broken invariant, or ""; ``entries`` are all that are kept."""
+        carried: dict[tuple[str, int], int] = {}
+        for entry in entries:
+            for pair in entry.versions:
+                carried[pair] = carried.get(pair, 0) + 1
+        if carried != self._carried:
+            return "the count of entries per tag is not what is kept"
+        if len(self._versions) > MAX_TAGS:
+            return f"{len(self._versions)} tags are kept where {MAX_TAGS} are allowed"
+        return ""
+
+    def _ensure(self, tag: str) -> int:
+        version = self._versions.get(tag)
+        if version is None:
+            self._versions[tag] = version = self._next()
+            self._trim()
+        else:
+            self._versions.move_to_end(tag)
+        return version
+
+    def _next(self) -> int:
+        self._last = max(self._last + 1, int(self._clock.now() * 1e6))
+        return self._last
+
+    def _trim(self) -> None:
+        """Forget the tags that were asked for least recently: their entries will miss."""
+        while len(self._versions) > MAX_TAGS:
+            self._versions.popitem(last=False)
+            self.generation += 1
+
+
+def carries(entry: Entry, tags: Sequence[str]) -> bool:
+    """Whether ``entry`` is reached by an invalidation of any of ``tags``."""
+    return not tags or set(tags) <= {tag for tag, _ in entry.versions}
