@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -179,6 +179,13 @@ class QuestionFilter(Protocol):
         ...
 
 
+Event = Literal["follower", "refresh", "restart", "relay_failed", "near_hit", "question_new", "question_seen"]
+"""``follower``: a request joined another's upstream call; ``refresh``: an entry was fetched anew before it expired;
+``restart``: a call was begun anew after an invalidation; ``relay_failed``: a call was made without asking other
+instances; ``near_hit``: the copy beside a shared store answered; ``question_new``/``_seen``: what the filter of handled
+questions said of one that had to be answered."""
+
+
 class Recorder(Protocol):
     """Takes note of what happened; cheap, never raises, never blocks."""
 
@@ -203,8 +210,8 @@ class Recorder(Protocol):
         """A finished answer was not stored; ``reason`` is the word that says why."""
         ...
 
-    def followed(self) -> None:
-        """One request joined another's upstream call."""
+    def counted(self, event: Event) -> None:
+        """Something happened that is worth a counter of its own."""
         ...
 
 

@@ -45,7 +45,8 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 class CacheControl(msgspec.Struct, frozen=True, gc=False):
     """What the caller asked of the cache; callers may only be stricter than the configuration.
 
-    ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none.
+    ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none. ``admit`` lets a new question
+    into a closed set, for administrators.
     """
 
     no_store: bool = False
@@ -56,6 +57,7 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     tiers: frozenset[str] | None = None
     scene: str = "default"
     tags: tuple[str, ...] = ()
+    admit: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stratacache.clock import SystemClock
 from stratacache.gateway.admin import EngineStats, Operations
@@ -16,20 +16,27 @@ from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import Preparer
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.call import Caller
+from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
-from stratacache.pipeline.plan import CachePolicy, ScenePolicy
+from stratacache.pipeline.gate import Gate
+from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
+from stratacache.policy.breaker import BreakerState
 from stratacache.ports import Clock, Store, Upstream
 from stratacache.settings import EmbeddedSettings, Settings, api_key
-from stratacache.stores import open_store
+from stratacache.stores import Backend, open_backend
+from stratacache.stores.guarded import GuardedStore
+from stratacache.stores.near import NearCache
 from stratacache.tiers.exact import ExactTier
+from stratacache.types import Invalidated
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.openai import OpenAIUpstream
 from stratacache.upstream.router import Router
 
 log = logging.getLogger(__name__)
 
+BREAKER_LEVELS: Mapping[BreakerState, float] = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
 WRITEBACK_DRAIN = 10.0  # seconds that answers get to reach the store at shutdown
 
 
@@ -40,17 +47,67 @@ class System:
         clock = clock or SystemClock()
         self.settings = settings
         self.metrics = Metrics()
-        self.store: Store = open_store(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
+        exact_settings = settings.tiers.exact
+        backend = open_backend(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
+        self.bulletin, self.relay = backend.bulletin, backend.relay
+        self.store, self.near = self._build_store(backend, clock)
         self.upstreams = _build_upstreams(settings, environ)
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.metrics, clock)
-        caller = Caller(
-            self.upstreams, self.flights, self.writeback, self.policy, self.metrics, clock, random.random
+        exact = ExactTier(self.store, clock)
+        fleet = Fleet(self.relay, exact, self.metrics, budget=exact_settings.budget) if self.relay else None
+        self.questions = backend.questions(exact_settings.filter_capacity, exact_settings.filter_error)
+        self.gate = Gate(
+            self.questions,
+            exact_settings.admission,
+            self.metrics,
+            shed_above=exact_settings.shed_above,
+            budget=exact_settings.budget,
         )
-        exact = ExactTier(self.store, clock, budget=settings.tiers.exact.budget)
-        self.pipeline = Pipeline(exact, caller, self.flights, self.metrics, clock)
+        caller = Caller(
+            self.upstreams,
+            self.flights,
+            fleet,
+            self.writeback,
+            self.gate,
+            self.policy,
+            self.metrics,
+            clock,
+            random.random,
+        )
+        self.pipeline = Pipeline(
+            exact,
+            caller,
+            self.flights,
+            self.gate,
+            self.metrics,
+            clock,
+            random.random,
+            default_answer=exact_settings.default_answer,
+        )
         self.app = self._build_app(clock)
+
+    def _build_store(self, backend: Backend, clock: Clock) -> tuple[Store, NearCache | None]:
+        """The store as the tiers see it: with its limits, and with copies of it where they can be kept right."""
+        exact = self.settings.tiers.exact
+        if not backend.store.waits:
+            return backend.store, None
+        guarded = GuardedStore(backend.store, clock, budget=exact.budget)
+        self.metrics.watch(
+            "stratacache_breaker_state", lambda: {"store": BREAKER_LEVELS[guarded.breaker_state]}
+        )
+        if backend.bulletin is None or exact.near_cache_bytes == 0:
+            return guarded, None
+        near = NearCache(guarded, backend.bulletin, self.metrics, clock, max_bytes=exact.near_cache_bytes)
+        return near, near
+
+    def hear(self, what: Invalidated | None, digests: Sequence[bytes]) -> None:
+        """An invalidation was made, here or on another instance; None when some went unheard."""
+        if self.near is not None:
+            self.near.hear(what, digests)
+        if what is not None:
+            self.flights.hear(what.versions, self.settings.versions.grace)
 
     def _build_app(self, clock: Clock) -> App:
         settings = self.settings
@@ -95,6 +152,8 @@ class System:
     async def start(self) -> None:
         """Open pools and start supervised engines; returns before a slow engine is ready."""
         self.writeback.start()
+        if self.bulletin is not None:
+            await self.bulletin.start(self.hear)
         for upstream in self.upstreams.values():
             await upstream.start()
 
@@ -103,19 +162,39 @@ class System:
         if not await self.writeback.drain(WRITEBACK_DRAIN):
             log.error("some answers did not reach the store within %.0f s", WRITEBACK_DRAIN)
         await self.writeback.close()
+        await self.gate.close()
         self.preparer.close()
         for upstream in self.upstreams.values():
             await upstream.close()
+        for shared in (self.bulletin, self.relay):
+            if shared is not None:
+                await shared.close()
         await self.store.close()
 
 
 def _build_policy(settings: Settings) -> CachePolicy:
-    window = settings.tiers.exact.history_window
+    exact = settings.tiers.exact
     return CachePolicy(
-        exact=settings.tiers.exact.enabled,
-        scenes={name: ScenePolicy(scene.ttl, scene.jitter) for name, scene in settings.scenes.items()},
-        max_entry=settings.tiers.exact.max_entry,
-        history_window=None if window == "all" else window,
+        exact=exact.enabled,
+        scenes={
+            name: ScenePolicy(
+                ttl=scene.ttl,
+                jitter=scene.jitter,
+                exact=scene.exact,
+                early_refresh=scene.early_refresh,
+                stale_if_error=scene.stale_if_error,
+            )
+            for name, scene in settings.scenes.items()
+        },
+        max_entry=exact.max_entry,
+        history_window=None if exact.history_window == "all" else exact.history_window,
+        negative=NegativePolicy(
+            ttl=exact.negative_ttl,
+            empty="empty" in exact.negative_on,
+            statuses=frozenset(sign for sign in exact.negative_on if isinstance(sign, int)),
+            markers=exact.negative_markers,
+        ),
+        admission=exact.admission,
     )
 
 

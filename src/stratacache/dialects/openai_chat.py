@@ -22,8 +22,10 @@ __all__ = [
     "Parsed",
     "completeness",
     "error_body",
+    "fixed_answer",
     "parse",
     "replay",
+    "texts_of",
     "upstream_body",
     "usage_of",
     "without_usage",
@@ -210,6 +212,25 @@ def usage_of(answer: Mapping[str, JSON]) -> Usage:
 
 def _count(value: JSON) -> int | None:
     return value if type(value) is int and value >= 0 else None
+
+
+def texts_of(answer: Mapping[str, JSON]) -> list[str]:
+    """What each choice of a complete answer says, where that is one text."""
+    contents = [choice["message"].get("content") for choice in answer["choices"]]
+    return [content for content in contents if type(content) is str]
+
+
+def fixed_answer(text: str, model: str, created: float) -> dict[str, JSON]:
+    """A ``chat.completion`` that says ``text`` and cost nothing; ``created`` in seconds since the epoch."""
+    message = {"role": "assistant", "content": text}
+    return {
+        "id": "chatcmpl-stratacache-default",
+        "object": "chat.completion",
+        "created": int(created),
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }
 
 
 def completeness(answer: JSON) -> str | None:

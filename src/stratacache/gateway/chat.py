@@ -21,7 +21,7 @@ from stratacache.gateway.http import (
 )
 from stratacache.gateway.prepare import Prepared, Preparer
 from stratacache.pipeline.flight import Flight, Landing
-from stratacache.pipeline.serve import Answered, Boarded, NotCached, Pipeline, Settled
+from stratacache.pipeline.serve import Answered, Boarded, NotAdmitted, NotCached, Pipeline, Settled
 from stratacache.ports import Clock
 from stratacache.types import JSON, Request
 
@@ -42,7 +42,7 @@ class ChatEndpoint:
         key_stage = ("key", self._clock.monotonic() - started)
         try:
             served = await self._pipeline.serve(prepared.request, prepared.key, prepared.plan, (key_stage,))
-        except NotCached as refusal:
+        except (NotCached, NotAdmitted) as refusal:
             await send_error(send, refusal, decision_headers(refusal.decision))
             return
         if isinstance(served, Answered):
@@ -54,6 +54,9 @@ class ChatEndpoint:
     async def _send_call(self, send: Send, prepared: Prepared, boarded: Boarded) -> None:
         request = prepared.request
         settled = await self._pipeline.settle(request, prepared.key, boarded)
+        if isinstance(settled, Answered):
+            await _send_entry(send, request, settled)
+            return
         try:
             headers = decision_headers(settled.decision)
             if settled.failure is not None:
@@ -68,12 +71,12 @@ class ChatEndpoint:
 
 async def _send_entry(send: Send, request: Request, answered: Answered) -> None:
     headers = decision_headers(answered.decision)
-    body = answered.hit.entry.body
-    if request.stream:
-        replayed = replay_stream(msgspec.json.decode(body), include_usage=request.include_usage)
+    entry = answered.entry
+    if request.stream and entry.status == 200:
+        replayed = replay_stream(msgspec.json.decode(entry.body), include_usage=request.include_usage)
         await send_body(send, 200, [*SSE_HEADERS, *headers], replayed)
     else:
-        await send_body(send, 200, [JSON_TYPE, *headers], body)
+        await send_body(send, entry.status, [JSON_TYPE, *headers], entry.body)
 
 
 def replay_stream(answer: JSON, *, include_usage: bool) -> bytes:

@@ -132,11 +132,8 @@ class Preparer:
             credential=credential,
             conversation=directives.conversation,
         )
-        return Prepared(
-            request,
-            exact_key(request, history_window=self._policy.history_window),
-            plan_request(request, self._policy),
-        )
+        key = exact_key(request, history_window=self._policy.history_window)
+        return Prepared(request, key, plan_request(request, key, self._policy))
 
     def forwarded_credential(self, headers: Mapping[str, str], upstream: str) -> Secret:
         """The client's Authorization when ``upstream`` is to see it: it has no key of its own, nor have we."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from stratacache.dialects import openai_chat, sse, wire
 from stratacache.errors import UpstreamError
+from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing
-from stratacache.pipeline.plan import CachePolicy, Plan, storable
+from stratacache.pipeline.gate import Gate
+from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
 from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
-from stratacache.types import JSON, Entry, Key, Request, Usage
+from stratacache.types import JSON, Entry, Request, Usage
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,8 @@ class Caller:
     Args:
         upstreams: by name, as ``Request.upstream`` names them.
         flights: where a flight stops to be joinable once its answer is stored or must not be shared.
+        fleet: leads or follows together with other instances; None when there are none.
+        gate: told of every call, and of every question that got an answer.
         draw: uniform draws from [0, 1) for the TTL's jitter.
     """
 
@@ -35,7 +40,9 @@ class Caller:
         self,
         upstreams: Mapping[str, Upstream],
         flights: FlightTable,
+        fleet: Fleet | None,
         writeback: WriteBack,
+        gate: Gate,
         policy: CachePolicy,
         recorder: Recorder,
         clock: Clock,
@@ -43,6 +50,8 @@ class Caller:
     ) -> None:
         self._upstreams = upstreams
         self._flights = flights
+        self._fleet = fleet
+        self._gate = gate
         self._writeback = writeback
         self._policy = policy
         self._recorder = recorder
@@ -51,14 +60,29 @@ class Caller:
         self._refuse_stream_options: set[str] = set()
 
     async def fly(self, request: Request, plan: Plan, flight: Flight) -> None:
+        """Fly ``flight``, together with other instances when its answer may be shared.
+
+        Without a snapshot the store is out of order, and so is what the instances share.
+        """
+        lead = partial(self._call, request, plan)
+        if self._fleet is None or flight.versions is None or not plan.share:
+            await lead(flight)
+            return
+        try:
+            await self._fleet.fly(flight, plan.tags, lead)
+        finally:
+            self._flights.close_boarding(flight)
+
+    async def _call(self, request: Request, plan: Plan, flight: Flight) -> None:
         """Make the call for ``flight`` and land it, or fail it; never raises but when cancelled."""
         started = self._clock.monotonic()
         try:
-            response = await self._send(request, plan)
-            try:
-                landing = await self._receive(plan, flight, response, started)
-            finally:
-                await response.close()
+            with self._gate.calling(request.upstream):
+                response = await self._send(request, plan)
+                try:
+                    landing = await self._receive(plan, flight, response, started)
+                finally:
+                    await response.close()
         except UpstreamError as failure:
             self._fail(flight, failure)
             return
@@ -66,8 +90,9 @@ class Caller:
             log.exception("an upstream call failed in a way that no upstream announces")
             self._fail(flight, UpstreamError("the gateway failed while it called the upstream"))
             return
-        self._recorder.called(request.upstream, self._clock.monotonic() - started, landing.usage)
-        self._admit(request, plan, flight, landing)
+        seconds = self._clock.monotonic() - started
+        self._recorder.called(request.upstream, seconds, landing.usage)
+        self._admit(request, plan, flight, landing, seconds)
         flight.land(landing)
 
     def _fail(self, flight: Flight, failure: UpstreamError) -> None:
@@ -112,32 +137,19 @@ class Caller:
         if head.streaming:
             return await _receive_stream(flight, response, strip_usage=_is_for_others(plan))
         body = await response.read()
-        answer = wire.decode_answer(body) if response.status == 200 else None
+        answer = wire.decode_answer(body) if response.status == 200 or _is_json(kind) else None
         return Landing(body, answer, _usage(answer), done=True)
 
-    def _admit(self, request: Request, plan: Plan, flight: Flight, landing: Landing) -> None:
+    def _admit(self, request: Request, plan: Plan, flight: Flight, landing: Landing, seconds: float) -> None:
         """Queue the answer for the store, or close the flight to newcomers when it must not be kept."""
-        if not plan.store:
+        verdict = self._judge(request, flight, landing) if plan.store else None
+        if verdict is None or verdict.kind == "withheld":
             self._flights.close_boarding(flight)
+            if verdict is not None:
+                self._recorder.withheld(verdict.reason)
             return
-        key = flight.key
-        reason = self._reason_to_withhold(flight, key, landing)
-        if reason is not None:
-            self._flights.close_boarding(flight)
-            self._recorder.withheld(reason)
-            return
-        now = self._clock.now()
-        entry = Entry(
-            form=key.form,
-            body=landing.body,
-            created_at=now,
-            expires_at=now + jittered_ttl(plan.ttl, plan.jitter, self._draw()),
-            tenant=request.scope.tenant,
-            model=request.resolved_model,
-            tags=request.control.tags,
-            prompt_tokens=landing.usage.prompt or 0,
-            completion_tokens=landing.usage.completion or 0,
-        )
+        self._gate.handled(flight.key.digest)
+        entry = self._entry(request, plan, flight, landing, seconds, negative=verdict.kind == "negative")
         # Newcomers may join until the entry can be read, so that none of them calls the upstream again; but not for
         # as long as a stuck store takes: the answer would outlive its TTL, and be fresh by its headers.
         closing = asyncio.get_running_loop().call_later(LINGER, self._flights.close_boarding, flight)
@@ -146,14 +158,46 @@ class Caller:
             closing.cancel()
             self._flights.close_boarding(flight)
 
-        self._writeback.submit(key.digest, entry, close)
+        self._writeback.submit(flight.key.digest, entry, close)
 
-    def _reason_to_withhold(self, flight: Flight, key: Key, landing: Landing) -> str | None:
-        if flight.head is None or flight.head.status != 200:
-            return "upstream_error"
+    def _judge(self, request: Request, flight: Flight, landing: Landing) -> Verdict:
+        assert flight.head is not None
+        if flight.versions is None:
+            return Verdict("withheld", "no_snapshot")
         if not landing.done:
-            return "cut"
-        return storable(landing.answer, len(key.form) + len(landing.body), self._policy)
+            return Verdict("withheld", "cut")
+        size = len(flight.key.form) + len(landing.body)
+        return judge(request, flight.head.status, landing.answer, size, self._policy)
+
+    def _entry(
+        self,
+        request: Request,
+        plan: Plan,
+        flight: Flight,
+        landing: Landing,
+        seconds: float,
+        *,
+        negative: bool,
+    ) -> Entry:
+        assert flight.head is not None
+        now = self._clock.now()
+        ttl = min(plan.ttl, self._policy.negative.ttl) if negative else plan.ttl
+        expires_at = now + jittered_ttl(ttl, plan.jitter, self._draw())
+        return Entry(
+            form=flight.key.form,
+            body=landing.body,
+            created_at=now,
+            expires_at=expires_at,
+            tenant=request.scope.tenant,
+            model=request.resolved_model,
+            versions=flight.versions or (),
+            prompt_tokens=landing.usage.prompt or 0,
+            completion_tokens=landing.usage.completion or 0,
+            stale_until=0.0 if negative else expires_at + plan.stale_if_error,
+            seconds=seconds,
+            status=flight.head.status,
+            negative=negative,
+        )
 
 
 def _is_for_others(plan: Plan) -> bool:
@@ -190,6 +234,10 @@ async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_u
     answer = assembler.result()
     body = b"" if answer is None else wire.encode(answer)
     return Landing(body, answer, _usage(answer), assembler.done)
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
 def _usage(answer: JSON) -> Usage:

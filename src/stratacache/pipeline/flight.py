@@ -8,12 +8,16 @@ pace: a slow client delays neither the upstream nor the others.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
 from stratacache.errors import UpstreamError
-from stratacache.types import JSON, Key, Usage
+from stratacache.types import JSON, Key, Usage, Versions
+
+OUTDATED = "outdated"
+"""The code of the failure that makes everybody on a flight ask again."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -45,19 +49,23 @@ class Landing(msgspec.Struct, frozen=True):
 class Flight:
     """The shared state of one upstream call. Everything here runs on one event loop, without locks.
 
-    ``key`` is what the answer may be stored under, ``asked`` the body that the leader sent, ``place`` where the
-    table files it.
+    ``key`` is what the answer may be stored under, with ``versions`` of its tags as of the start (None: not stored, as
+    the store gave no snapshot); ``asked`` the body that the leader sent, ``place`` where the table files it.
+    ``borrowed``: another instance makes the call, and this one repeats what it hears.
     """
 
-    def __init__(self, key: Key, asked: JSON, place: bytes) -> None:
+    def __init__(self, key: Key, versions: Versions | None, asked: JSON, place: bytes) -> None:
         self.key = key
+        self.versions = versions
         self.asked = asked
         self.place = place
+        self.borrowed = False
         self.head: Head | None = None
         self.chunks: list[Chunk] = []
         self.landing: Landing | None = None
         self.failure: UpstreamError | None = None
         self.listeners = 0
+        self.closed = asyncio.Event()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -108,6 +116,13 @@ class Flight:
         self._task.cancel()
         return True
 
+    def restart_if_silent(self) -> None:
+        """Give up a call of which no client has seen anything yet, so that all who wait ask anew."""
+        if self.over or self._task is None or (self.head is not None and self.head.streaming):
+            return
+        self.fail(UpstreamError("the answer would be outdated", code=OUTDATED))
+        self._task.cancel()
+
     async def wait_head(self) -> Head:
         """The head; raises the failure when the upstream was never reached."""
         while self.head is None:
@@ -123,6 +138,15 @@ class Flight:
                 raise self.failure
             await self._changed.wait()
         return self.landing
+
+    async def change(self) -> None:
+        """Wait for the next report. What was reported before is not waited for: look first."""
+        await self._changed.wait()
+
+    async def end(self) -> None:
+        """Wait until it has landed or failed."""
+        while not self.over:
+            await self._changed.wait()
 
     async def listen(self) -> AsyncIterator[list[Chunk]]:
         """Every chunk from the first on, in batches as they arrive; raises the failure at the break."""
@@ -162,7 +186,11 @@ class Seat:
 
 
 class FlightTable:
-    """The flights that identical requests may join, by key digest; per key, never a global lock."""
+    """The flights that identical requests may join; per key, never a global lock.
+
+    Only requests with one snapshot share a flight: who asks after an invalidation never gets an answer that was begun
+    before it.
+    """
 
     def __init__(self) -> None:
         self._joinable: dict[bytes, Flight] = {}
@@ -170,6 +198,7 @@ class FlightTable:
     def board(
         self,
         key: Key,
+        versions: Versions | None,
         asked: JSON,
         run: Callable[[Flight], Awaitable[None]],
         *,
@@ -180,12 +209,12 @@ class FlightTable:
 
         With ``alike`` only those meet who board so and ask for exactly ``asked``.
         """
-        place = key.digest + msgspec.json.encode(asked, order="sorted") if alike else key.digest
+        place = _place(key, versions, asked if alike else None)
         if share:
             flight = self._joinable.get(place)
             if flight is not None and flight.key.form == key.form and flight.failure is None:
                 return Seat(self, flight, led=False)
-        flight = Flight(key, asked, place)
+        flight = Flight(key, versions, asked, place)
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
             self._joinable[place] = flight
@@ -194,8 +223,20 @@ class FlightTable:
 
     def close_boarding(self, flight: Flight) -> None:
         """Nobody may join ``flight`` any more. Idempotent."""
+        flight.closed.set()
         if self._joinable.get(flight.place) is flight:
             del self._joinable[flight.place]
+
+    def hear(self, versions: Versions, grace: float) -> None:
+        """Tags were invalidated: what was begun before is left ``grace`` seconds to end, then begun anew.
+
+        Clients that receive a stream already keep it.
+        """
+        newest = dict(versions)
+        loop = asyncio.get_running_loop()
+        for flight in list(self._joinable.values()):
+            if any(newest.get(tag, version) > version for tag, version in flight.versions or ()):
+                loop.call_later(grace, flight.restart_if_silent)
 
     def __len__(self) -> int:
         return len(self._joinable)
@@ -209,5 +250,11 @@ class FlightTable:
         """Raise AssertionError when a flight that can be joined has failed or is filed under another key."""
         for place, flight in self._joinable.items():
             assert flight.place == place
-            assert place.startswith(flight.key.digest)
+            assert not flight.closed.is_set()
             assert flight.failure is None
+
+
+def _place(key: Key, versions: Versions | None, asked: JSON) -> bytes:
+    """16 bytes that stand for all of it, here and on other instances."""
+    said = msgspec.json.encode([versions, asked], order="sorted")
+    return hashlib.blake2b(key.digest + said, digest_size=16).digest()

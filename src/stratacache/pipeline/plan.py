@@ -3,41 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from stratacache.dialects import openai_chat
-from stratacache.policy.fields import bypass_reason
+from stratacache.policy.fields import bypass_reason, irrelevant_fields
+from stratacache.policy.tags import dependencies
 from stratacache.policy.ttl import effective_ttl, jittered_ttl
-from stratacache.types import JSON, Request
+from stratacache.types import JSON, Key, Request
+
+Admission = Literal["open", "shed", "closed"]
 
 
 class ScenePolicy(msgspec.Struct, frozen=True):
-    """``ttl`` in seconds and its relative spread ``jitter`` in [0, 1)."""
+    """How one kind of traffic is cached.
+
+    ``ttl`` in seconds and its relative spread ``jitter`` in [0, 1). ``early_refresh``: XFetch's beta, 0 for never.
+    ``stale_if_error``: seconds past its TTL that an entry may still answer when the upstream fails.
+    """
 
     ttl: float
     jitter: float
+    exact: bool = True
+    early_refresh: float = 0.0
+    stale_if_error: float = 0.0
+
+
+class NegativePolicy(msgspec.Struct, frozen=True):
+    """What counts as "no answer", and for how many seconds it is remembered (0: not at all)."""
+
+    ttl: float = 0.0
+    empty: bool = False
+    statuses: frozenset[int] = frozenset()
+    markers: tuple[str, ...] = ()
 
 
 class CachePolicy(msgspec.Struct, frozen=True):
     """The operator's side of the plan.
 
     ``max_entry`` bounds form + body of an entry, in bytes; ``history_window`` is how many of a conversation's
-    last turns are in the exact key, None for all.
+    last turns are in the exact key, None for all. ``admission``: who may reach the upstream with a new question.
     """
 
     exact: bool
     scenes: Mapping[str, ScenePolicy]
     max_entry: int
     history_window: int | None = None
+    negative: NegativePolicy = NegativePolicy()
+    admission: Admission = "open"
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to do for one request.
 
     ``share``: identical concurrent requests may use one upstream call. ``bypass`` is the reason why the cache
-    is not asked, None when it is. ``max_age`` is the greatest age in seconds of an entry that may answer, ``ttl``
-    seconds before jitter.
+    is not asked, None when it is. ``tags`` are those that an answer must carry. ``max_age`` is the greatest age in
+    seconds of an entry that may answer, ``ttl`` seconds before jitter, ``stale_if_error`` seconds beyond.
     """
 
     lookup: bool
@@ -45,17 +67,20 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     store: bool
     bypass: str | None
     only_if_cached: bool
+    tags: tuple[str, ...]
     max_age: float
     ttl: float
     jitter: float
+    early_refresh: float
+    stale_if_error: float
 
 
-def plan_request(request: Request, policy: CachePolicy) -> Plan:
+def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
     """Decide from the request and the configuration alone."""
     control = request.control
     scene = policy.scenes[control.scene]
     ttl = effective_ttl(scene.ttl, control.ttl)
-    bypass = _bypass(request, policy)
+    bypass = _bypass(request, scene, policy)
     open_to_all = bypass is None
     # The scene is not in the key: an entry may have been stored under one that allows a longer life, or before the
     # configuration shortened this one's.
@@ -66,24 +91,61 @@ def plan_request(request: Request, policy: CachePolicy) -> Plan:
         store=open_to_all and ttl > 0,
         bypass="no_cache" if open_to_all and control.no_cache else bypass,
         only_if_cached=control.only_if_cached,
+        tags=dependencies(request, key),
         max_age=oldest if control.max_age is None else min(oldest, control.max_age),
         ttl=ttl,
         jitter=scene.jitter,
+        early_refresh=scene.early_refresh,
+        stale_if_error=scene.stale_if_error,
     )
 
 
-def _bypass(request: Request, policy: CachePolicy) -> str | None:
+def _bypass(request: Request, scene: ScenePolicy, policy: CachePolicy) -> str | None:
     if request.control.no_store:
         return "no_store"
-    if not policy.exact:
+    if not policy.exact or not scene.exact:
         return "tier_off"
     if request.control.tiers is not None and "exact" not in request.control.tiers:
         return "tier_not_asked"
     return bypass_reason(request.endpoint, request.body, resolved_model=request.resolved_model)
 
 
-def storable(answer: JSON, size: int, policy: CachePolicy) -> str | None:
-    """None when a finished answer may be stored, else the reason word; ``size`` is form + body in bytes."""
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether an answer is stored: as an ``answer``, as a remembered ``negative``, or withheld for ``reason``."""
+
+    kind: Literal["answer", "negative", "withheld"]
+    reason: str = ""
+
+
+_ANSWER, _NEGATIVE = Verdict("answer"), Verdict("negative")
+
+
+def judge(request: Request, status: int, answer: JSON, size: int, policy: CachePolicy) -> Verdict:
+    """What to do with a finished answer; ``size`` is form + body in bytes."""
+    negative = policy.negative
     if size > policy.max_entry:
-        return "too_large"
-    return openai_chat.completeness(answer)
+        return Verdict("withheld", "too_large")
+    if status != 200:
+        remembered = negative.ttl > 0 and status in negative.statuses and type(answer) is dict
+        if remembered and _is_all_in_key(request):
+            return _NEGATIVE
+        return Verdict("withheld", "upstream_error")
+    reason = openai_chat.completeness(answer)
+    # Of several choices one that is empty tells nothing about the others.
+    if reason == "empty" and negative.ttl > 0 and negative.empty and len(answer["choices"]) == 1:
+        return _NEGATIVE
+    if reason is not None:
+        return Verdict("withheld", reason)
+    if negative.markers and _is_marked(answer, negative.markers):
+        return _NEGATIVE if negative.ttl > 0 else Verdict("withheld", "no_answer")
+    return _ANSWER
+
+
+def _is_all_in_key(request: Request) -> bool:
+    """Whether a refusal is the fault of what is in the key: a field outside of it may have been what was refused."""
+    outside = irrelevant_fields(request.endpoint)
+    return not any(value not in (None, False) for field, value in request.body.items() if field in outside)
+
+
+def _is_marked(answer: JSON, markers: tuple[str, ...]) -> bool:
+    return any(marker in text for text in openai_chat.texts_of(answer) for marker in markers)

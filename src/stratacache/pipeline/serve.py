@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
 
+from stratacache.dialects import openai_chat, wire
 from stratacache.errors import RequestError, UpstreamError
 from stratacache.pipeline.call import Caller
-from stratacache.pipeline.flight import Flight, FlightTable, Seat
+from stratacache.pipeline.flight import OUTDATED, Flight, FlightTable, Seat
+from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.plan import Plan
+from stratacache.pipeline.refresh import Refresher
 from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
-from stratacache.types import JSON, Decision, Hit, Key, Outcome, Request
+from stratacache.types import JSON, Decision, Entry, Hit, Key, Miss, Outcome, Request, Versions
 
 _REQUEST_FAULTS = frozenset({400, 413, 415, 422})
+_DOWN = frozenset({429, 500, 502, 503, 504})
 
 Stages = tuple[tuple[str, float], ...]
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A tier had the answer."""
+    """There is an answer without waiting for the upstream: from a tier, or the configured one for new questions."""
 
-    hit: Hit
+    entry: Entry
     decision: Decision
 
 
 class Boarded(msgspec.Struct, frozen=True):
-    """An upstream call is under way; ``reason`` says why no tier answered."""
+    """An upstream call is under way; ``reason`` says why no tier answered.
+
+    ``stale`` is the version of the entry that may still answer should the upstream fail.
+    """
 
     seat: Seat
     plan: Plan
     reason: str
     stages: Stages
+    has_stale: bool = False
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -56,6 +65,20 @@ class NotCached(RequestError):
         self.decision = decision
 
 
+class NotAdmitted(RequestError):
+    """The question is new, and new ones are turned away: status 429, with what happened as ``decision``."""
+
+    def __init__(self, decision: Decision) -> None:
+        what = (
+            "are turned away while the model is busy"
+            if decision.reason == "shed"
+            else "are not answered here"
+        )
+        headers = (("retry-after", "5"),) if decision.reason == "shed" else ()
+        super().__init__(f"new questions {what}", status=429, code="not_admitted", headers=headers)
+        self.decision = decision
+
+
 class Pipeline:
     """Serves requests: :meth:`serve`, then :meth:`settle` and :meth:`leave` for what no tier answered.
 
@@ -67,70 +90,132 @@ class Pipeline:
         exact: ExactTier,
         caller: Caller,
         flights: FlightTable,
+        gate: Gate,
         recorder: Recorder,
         clock: Clock,
+        draw: Callable[[], float],
+        *,
+        default_answer: str | None = None,
     ) -> None:
         self._exact = exact
         self._caller = caller
         self._flights = flights
+        self._gate = gate
         self._recorder = recorder
         self._clock = clock
+        self._refresher = Refresher(flights, recorder, clock, draw)
+        self._default_answer = default_answer
 
     async def serve(self, request: Request, key: Key, plan: Plan, stages: Stages = ()) -> Answered | Boarded:
         """Answer from a tier, or take a seat on the upstream call for ``key``.
 
         Raises:
             NotCached: the caller wants only a cached answer and there is none.
+            NotAdmitted: the question is new, and new ones are turned away.
         """
         reason = plan.bypass or ""
-        if plan.lookup:
+        versions: Versions | None = None
+        has_stale = False
+        if plan.lookup or plan.store:  # the latter needs the snapshot
             started = self._clock.monotonic()
-            found = await self._exact.lookup(key, max_age=plan.max_age)
+            found = await self._exact.lookup(key, plan.tags, max_age=plan.max_age)
             stages = (*stages, ("exact", self._clock.monotonic() - started))
             if isinstance(found, Hit):
-                return self._answered(request, key, found, stages)
-            reason = found.reason
+                versions = found.entry.versions
+                if plan.lookup and _speaks_to(request, found.entry):
+                    self._refresher.consider(request, key, plan, found.entry, self._run(request, plan))
+                    return self._answered(request, key, found, stages)
+            else:
+                versions, has_stale = found.versions, self._may_go_stale(plan, found)
+            if plan.lookup:
+                reason = "other_form" if isinstance(found, Hit) else found.reason
         if plan.only_if_cached:
-            decision = _not_cached(request, stages)
+            decision = _decide(request, "miss", "not_cached", stages)
             self._recorder.decided(decision)
             raise NotCached(decision)
-        run = partial(self._caller.fly, request, plan)
-        seat = self._flights.board(key, request.body, run, share=plan.share)
-        return Boarded(seat, plan, reason, stages)
+        refusal = await self._gate.admits(request, key)
+        if refusal is not None:
+            return self._turned_away(request, refusal, stages)
+        seat = self._flights.board(key, versions, request.body, self._run(request, plan), share=plan.share)
+        return Boarded(seat, plan, reason, stages, has_stale)
 
-    async def settle(self, request: Request, key: Key, boarded: Boarded) -> Settled:
+    def _run(self, request: Request, plan: Plan) -> Callable[[Flight], Awaitable[None]]:
+        return partial(self._caller.fly, request, plan)
+
+    async def settle(self, request: Request, key: Key, boarded: Boarded) -> Settled | Answered:
         """Wait until the upstream began (for a stream) or ended, and say what happened."""
-        seat = boarded.seat
         started = self._clock.monotonic()
+        seat, failure = await self._hear(request, key, boarded)
+        stages = (*boarded.stages, ("upstream", self._clock.monotonic() - started))
+        if failure is not None and failure.code == OUTDATED:
+            self._recorder.counted("restart")
+            seat.leave()
+            served = await self.serve(request, key, boarded.plan, stages)
+            return served if isinstance(served, Answered) else await self.settle(request, key, served)
+        if boarded.has_stale and _is_down(seat.flight, failure):
+            stale = await self._stale(request, key, boarded.plan, stages)
+            if stale is not None:
+                seat.leave()
+                return stale
+        decision = _describe(request, key, boarded, seat, failure, stages)
+        self._recorder.decided(decision)
+        return Settled(seat, decision, failure)
+
+    async def _hear(self, request: Request, key: Key, boarded: Boarded) -> tuple[Seat, UpstreamError | None]:
+        """The seat that has word of the upstream, and the failure if that is the word."""
+        seat = boarded.seat
         try:
             failure = await _hear(seat.flight, request)
-            if not seat.led and _may_fare_better(request, seat.flight):
+            if _may_fare_better(request, seat):
                 seat.leave()
-                run = partial(self._caller.fly, request, boarded.plan)
+                run = self._run(request, boarded.plan)
+                versions = seat.flight.versions
                 # Those who were refused side by side ask again together: an upstream in trouble gets no stampede.
-                seat = self._flights.board(key, request.body, run, share=True, alike=True)
+                seat = self._flights.board(key, versions, request.body, run, share=True, alike=True)
                 failure = await _hear(seat.flight, request)
         except BaseException:
             seat.leave()
             raise
-        stages = (*boarded.stages, ("upstream", self._clock.monotonic() - started))
-        decision = _describe(request, key, boarded, seat, failure, stages)
+        return seat, failure
+
+    async def _stale(self, request: Request, key: Key, plan: Plan, stages: Stages) -> Answered | None:
+        """The expired entry, unless it was invalidated or is too old by now."""
+        found = await self._exact.lookup(key, plan.tags)
+        entry = found.entry if isinstance(found, Hit) else found.stale
+        if entry is None or not (isinstance(found, Hit) or self._may_go_stale(plan, found)):
+            return None
+        if not _speaks_to(request, entry):
+            return None
+        age = max(0.0, self._clock.now() - entry.created_at)
+        return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
+
+    def _may_go_stale(self, plan: Plan, found: Miss) -> bool:
+        if found.stale is None or not plan.lookup:
+            return False
+        return self._clock.now() < min(found.stale.stale_until, found.stale.expires_at + plan.stale_if_error)
+
+    def _turned_away(self, request: Request, reason: str, stages: Stages) -> Answered:
+        decision = _decide(request, "bypass", reason, stages)
         self._recorder.decided(decision)
-        return Settled(seat, decision, failure)
+        if self._default_answer is None:
+            raise NotAdmitted(decision)
+        now = self._clock.now()
+        answer = openai_chat.fixed_answer(self._default_answer, request.model, now)
+        return Answered(Entry(b"", wire.encode(answer), created_at=now, expires_at=now), decision)
 
     def leave(self, settled: Settled) -> None:
         """The client has its answer, or is gone. A call that nobody waits for any more is aborted."""
         seat = settled.seat
         seat.leave()
-        if not seat.led:
-            self._recorder.followed()
+        if _is_followed(seat):
+            self._recorder.counted("follower")
             landing = seat.flight.landing
             if landing is not None:
                 self._recorder.saved("exact", landing.usage.total)
 
     async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
-        found = await self._exact.lookup(key, max_age=plan.max_age) if plan.lookup else None
+        found = await self._exact.lookup(key, plan.tags, max_age=plan.max_age) if plan.lookup else None
         if isinstance(found, Hit):
             exact = {"outcome": "hit", "reason": found.reason, "age": found.age}
         else:
@@ -153,13 +238,15 @@ class Pipeline:
             "ttl_seconds": plan.ttl,
         }
 
-    def _answered(self, request: Request, key: Key, hit: Hit, stages: Stages) -> Answered:
+    def _answered(
+        self, request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome = "hit"
+    ) -> Answered:
         tokens = hit.entry.prompt_tokens + hit.entry.completion_tokens
         decision = Decision(
             endpoint=request.endpoint,
             model=request.resolved_model,
             scene=request.control.scene,
-            outcome="hit",
+            outcome=outcome,
             reason=hit.reason,
             tier=hit.tier,
             entry_id=key.entry_id,
@@ -169,7 +256,7 @@ class Pipeline:
         )
         self._recorder.decided(decision)
         self._recorder.saved(hit.tier, tokens)
-        return Answered(hit, decision)
+        return Answered(hit.entry, decision)
 
 
 async def _hear(flight: Flight, request: Request) -> UpstreamError | None:
@@ -183,32 +270,51 @@ async def _hear(flight: Flight, request: Request) -> UpstreamError | None:
     return None
 
 
-def _not_cached(request: Request, stages: Stages) -> Decision:
+def _decide(request: Request, outcome: Outcome, reason: str, stages: Stages) -> Decision:
     return Decision(
         endpoint=request.endpoint,
         model=request.resolved_model,
         scene=request.control.scene,
-        outcome="miss",
-        reason="not_cached",
+        outcome=outcome,
+        reason=reason,
         stages=stages,
     )
+
+
+def _speaks_to(request: Request, entry: Entry) -> bool:
+    """A remembered refusal was one of the plain form: the upstream may take a stream."""
+    return entry.status == 200 or not request.stream
+
+
+def _is_followed(seat: Seat) -> bool:
+    """Whether somebody else made the call, here or on another instance."""
+    return not seat.led or seat.flight.borrowed
+
+
+def _is_down(flight: Flight, failure: UpstreamError | None) -> bool:
+    """Whether the upstream failed, in the sense of RFC 5861 section 4."""
+    return failure is not None or (flight.head is not None and flight.head.status in _DOWN)
 
 
 def _refused(flight: Flight) -> bool:
     return flight.head is None or flight.head.status != 200 or flight.failure is not None
 
 
-def _may_fare_better(request: Request, flight: Flight) -> bool:
+def _may_fare_better(request: Request, seat: Seat) -> bool:
     """Whether the upstream, which refused what the leader sent, may take what this follower would send.
 
     It may refuse a stream but not the plain form, or the reverse, or a field that is not in the key: labels that are
     malformed, a stream option that it does not know. What is no fault of the request is shared by all.
     """
-    if not _refused(flight):
+    flight = seat.flight
+    if not _is_followed(seat) or not _refused(flight):
         return False
-    if bool(flight.asked.get("stream")) != request.stream:
-        return True
-    return flight.head is not None and flight.head.status in _REQUEST_FAULTS and flight.asked != request.body
+    if flight.failure is not None and flight.failure.code == OUTDATED:
+        return False
+    at_fault = flight.head is not None and flight.head.status in _REQUEST_FAULTS
+    if flight.borrowed:
+        return at_fault  # what the other instance sent is not known here
+    return bool(flight.asked.get("stream")) != request.stream or (at_fault and flight.asked != request.body)
 
 
 def _describe(
@@ -227,7 +333,7 @@ def _describe(
         reason = failure.code
     elif _refused(flight):
         reason = "upstream_error"
-    elif not seat.led:
+    elif _is_followed(seat):
         outcome, reason, followed = "hit", "coalesced", True
     usage = flight.landing.usage if flight.landing is not None else None
     return Decision(

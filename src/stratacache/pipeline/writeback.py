@@ -32,7 +32,7 @@ class WriteBack:
     Args:
         store: the target.
         recorder: counts each result: ``stored``, ``declined``, ``failed``, ``dropped``, ``expired``,
-            ``superseded``.
+            ``superseded``, ``outdated``.
         clock: an entry that expired while it waited is not written.
         max_bytes: payload that may wait; beyond it new entries are dropped (and counted), never blocked on.
     """
@@ -105,11 +105,11 @@ class WriteBack:
         pending.attempt += 1
         if self._newest.get(pending.digest) is not pending:
             return "superseded"  # a retry must not put an older answer over a newer one
-        if pending.entry.expires_at <= self._clock.now():
+        if pending.entry.gone_at <= self._clock.now():
             return "expired"
         try:
             async with asyncio.timeout(PUT_TIMEOUT):
-                kept = await self._store.put(pending.digest, pending.entry)
+                return await self._store.put(pending.digest, pending.entry)
         except (StoreError, TimeoutError) as error:
             last = pending.attempt > len(BACKOFF)
             log.warning("write-back attempt %d failed: %s", pending.attempt, error)
@@ -117,7 +117,6 @@ class WriteBack:
         except Exception:
             log.exception("write-back failed in a way that its store does not announce")
             return "failed"
-        return "stored" if kept else "declined"
 
     def _settle(self, pending: _Pending, result: str) -> None:
         self._recorder.wrote(result)

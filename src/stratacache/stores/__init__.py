@@ -10,6 +10,7 @@ import msgspec
 from stratacache.errors import SettingsError
 from stratacache.ports import Bulletin, Clock, QuestionFilter, Relay, Store
 from stratacache.settings import store_problem
+from stratacache.stores.bloom import BloomFilter
 
 __all__ = ["Backend", "open_backend"]
 
@@ -19,13 +20,14 @@ class Backend(msgspec.Struct, frozen=True):
 
     ``bulletin``: news of other instances' invalidations, None when there is no other instance or no news, and then a
     near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
-    ``questions``: the filter of questions handled, shared by the instances where the store can.
+    ``questions`` makes, from its capacity and error, the filter of questions handled, shared by the instances where the
+    store can.
     """
 
     store: Store
+    questions: Callable[[int, float], QuestionFilter] = BloomFilter
     bulletin: Bulletin | None = None
     relay: Relay | None = None
-    questions: QuestionFilter | None = None
 
 
 def open_backend(url: str, *, max_bytes: int, clock: Clock) -> Backend:

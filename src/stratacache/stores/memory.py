@@ -22,7 +22,7 @@ from stratacache.ports import Clock
 from stratacache.stores.climber import WindowClimber
 from stratacache.stores.deadlines import Deadlines
 from stratacache.stores.sketch import FrequencySketch
-from stratacache.stores.versions import VersionTable
+from stratacache.stores.versions import Floors, VersionTable
 from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats
 
 # What an entry costs beside its payload: four bytes objects, the Entry, its numbers, the slot, a place in an
@@ -82,11 +82,12 @@ class MemoryStore:
     Args:
         max_bytes: bound of payload and estimated overhead together. An entry above a quarter is declined.
         clock: wall time judges ``gone_at``; monotonic time bounds the life that an entry had left at ``put``.
+        versions: of the shared store whose entries are copied here; without it the store gives tags versions itself.
     """
 
     waits = False
 
-    def __init__(self, max_bytes: int, clock: Clock) -> None:
+    def __init__(self, max_bytes: int, clock: Clock, versions: Floors | None = None) -> None:
         if max_bytes <= 0:
             raise SettingsError(f"a memory store needs a positive max_bytes, not {max_bytes}")
         self._max_bytes = max_bytes
@@ -99,7 +100,7 @@ class MemoryStore:
         self._divide()
         self._deadlines = Deadlines()
         self._sketch = FrequencySketch()
-        self._versions = VersionTable(clock)
+        self._versions = versions or VersionTable(clock)
         self._accesses: list[bytes] = []
         self._sample = self._sample_hits = 0
         self._evictions = 0
@@ -174,13 +175,17 @@ class MemoryStore:
         self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
     ) -> Invalidated:
         self._require_open()
+        assert isinstance(self._versions, VersionTable), "copies are invalidated by what is heard"
         before = self._versions.snapshot(tags)
         carried = self._versions.count(before)
         if dry_run:
             present = sum(self._segment_of(digest) is not None for digest in set(digests))
             return Invalidated(carried + present, before)
-        removed = sum(self._remove(digest) is not None for digest in digests)
-        return Invalidated(carried + removed, self._versions.bump(tags))
+        return Invalidated(carried + self.forget(digests), self._versions.bump(tags))
+
+    def forget(self, digests: Sequence[bytes]) -> int:
+        """Remove; returns how many were present."""
+        return sum(self._remove(digest) is not None for digest in digests)
 
     async def stats(self) -> StoreStats:
         self._require_open()
@@ -203,7 +208,6 @@ class MemoryStore:
             segment.slots.clear()
             segment.bytes = 0
         self._deadlines = Deadlines()
-        self._versions = VersionTable(self._clock)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -14,8 +14,8 @@ MAX_TAGS = 65_536  # versions kept; callers name tags, so there may be any numbe
 class VersionTable:
     """The version of every tag that was asked for lately, and how many entries carry each.
 
-    Versions are microseconds since the epoch, never less than one more than any that was given out before, so a tag that
-    was dropped and comes back has a version that no entry knows. ``generation`` changes whenever an entry may have become
+    Versions are microseconds since the epoch, and each is higher than any that was given out before, so a tag that was
+    dropped and comes back has a version that no entry knows. ``generation`` changes whenever an entry may have become
     outdated: an entry that was current in this generation still is.
     """
 
@@ -33,14 +33,14 @@ class VersionTable:
     def refuse(self, entry: Entry, tags: Sequence[str]) -> Absent | None:
         """Why ``entry`` must not answer a request that names ``tags``, None when it may."""
         current = self._versions
-        if any([current.get(tag) != version for tag, version in entry.versions]):
+        if any(current.get(tag) != version for tag, version in entry.versions):
             return Absent("outdated", self.snapshot((*entry.tags, *tags)))
         if not carries(entry, tags):
             return Absent("untagged", self.snapshot((*entry.tags, *tags)))
         return None
 
     def are_current(self, versions: Versions) -> bool:
-        return all([self._versions.get(tag) == version for tag, version in versions])
+        return all(self._versions.get(tag) == version for tag, version in versions)
 
     def bump(self, tags: Iterable[str]) -> Versions:
         """Give each tag a version that it never had."""
@@ -100,6 +100,59 @@ class VersionTable:
         while len(self._versions) > MAX_TAGS:
             self._versions.popitem(last=False)
             self.generation += 1
+
+
+class Floors:
+    """A ``VersionTable`` for copies: the versions are a shared store's, and only what was heard of it counts.
+
+    A copy is current unless an invalidation of one of its tags was heard since it was fetched: then its version is
+    below the tag's floor. Tags that nobody invalidated need no floor.
+    """
+
+    def __init__(self) -> None:
+        self._floors: dict[str, int] = {}
+        self._highest: dict[str, int] = {}  # version of a tag among the copies ever kept
+        self.generation = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to start afresh, with no copies."""
+        return max(len(self._floors), len(self._highest)) >= MAX_TAGS
+
+    def hear(self, versions: Versions) -> None:
+        """Tags were invalidated and have these versions now."""
+        self.generation += 1
+        for tag, version in versions:
+            if self._floors.get(tag, -1) < version:
+                # A version that is not above all known ones comes from a server whose clock was set back.
+                self._floors[tag] = max(version, self._highest.get(tag, -1) + 1)
+
+    def snapshot(self, tags: Iterable[str]) -> Versions:
+        return ()  # it is the shared store that gives snapshots
+
+    def refuse(self, entry: Entry, tags: Sequence[str]) -> Absent | None:
+        if not self.are_current(entry.versions):
+            return Absent("outdated", ())
+        return None if carries(entry, tags) else Absent("untagged", ())
+
+    def are_current(self, versions: Versions) -> bool:
+        floors = self._floors
+        return not floors or all(version >= floors.get(tag, version) for tag, version in versions)
+
+    def carry(self, entry: Entry) -> None:
+        highest = self._highest
+        for tag, version in entry.versions:
+            if highest.get(tag, -1) < version:
+                highest[tag] = version
+
+    def drop(self, entry: Entry) -> None:
+        """Nothing: ``highest`` is of all copies ever kept."""
+
+    def fault(self, entries: Iterable[Entry]) -> str:
+        for entry in entries:
+            if any(self._highest.get(tag, -1) < version for tag, version in entry.versions):
+                return "a copy has a version that was not noted"
+        return ""
 
 
 def carries(entry: Entry, tags: Sequence[str]) -> bool:

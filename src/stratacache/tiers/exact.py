@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Sequence
 
 from stratacache.errors import StoreError
 from stratacache.ports import Clock, Store
-from stratacache.types import Hit, Key, Miss
+from stratacache.types import Absent, Hit, Key, Miss
 
 log = logging.getLogger(__name__)
 
@@ -16,37 +16,35 @@ class ExactTier:
     """Looks entries up by digest and trusts none whose canonical form differs.
 
     Args:
-        store: where entries live.
+        store: where entries live. One that waits is to have a time limit of its own (``stores.guarded``).
         clock: for ages.
-        budget: seconds a lookup may take before it counts as a miss.
     """
 
-    def __init__(self, store: Store, clock: Clock, *, budget: float) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._budget = budget
 
-    async def lookup(self, key: Key, *, max_age: float | None = None) -> Hit | Miss:
-        """The entry for ``key`` if its form is equal and it is younger than ``max_age`` s. Never raises."""
+    async def lookup(self, key: Key, tags: Sequence[str], *, max_age: float | None = None) -> Hit | Miss:
+        """The entry for ``key`` if its form is equal, it carries ``tags`` and is younger than ``max_age`` s.
+
+        Never raises. A miss brings the snapshot that a new answer may be stored under, unless the store failed.
+        """
         try:
-            if self._store.waits:
-                async with asyncio.timeout(self._budget):
-                    entry = await self._store.get(key.digest)
-            else:
-                entry = await self._store.get(key.digest)
-        except TimeoutError:
-            return Miss("store_slow")
+            found = await self._store.get(key.digest, tags)
         except StoreError as error:
             log.warning("exact lookup failed: %s", error)
-            return Miss("store_error")
+            return Miss(error.code)
         except Exception:
             log.exception("exact lookup failed in a way that its store does not announce")
             return Miss("store_error")
-        if entry is None:
-            return Miss("not_found")
-        if entry.form != key.form:
-            return Miss("collision")
-        age = max(0.0, self._clock.now() - entry.created_at)
+        if isinstance(found, Absent):
+            return Miss(found.reason, found.versions)
+        if found.form != key.form:
+            return Miss("collision", found.versions)
+        now = self._clock.now()
+        if now >= found.expires_at:
+            return Miss("expired", found.versions, found)
+        age = max(0.0, now - found.created_at)
         if max_age is not None and age > max_age:
-            return Miss("too_old")
-        return Hit(entry, "exact", "exact", age)
+            return Miss("too_old", found.versions)
+        return Hit(found, "exact", "negative" if found.negative else "exact", age)

@@ -1,0 +1,170 @@
+"""Single-flight across instances: one of them calls the upstream, the others repeat what it hears.
+
+The leader holds a lease that it renews while it flies. A follower that finds the lease gone and no ending takes the
+lead itself, so a dead leader is replaced within ``LEASE``. Whatever fails in between costs at most an upstream call of
+one's own, and never an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from stratacache.dialects import wire
+from stratacache.errors import StoreError, UpstreamError
+from stratacache.pipeline.flight import Flight, Head, Landing
+from stratacache.pipeline.frames import FrameWriter, repeat
+from stratacache.ports import Recorder, Relay, Standing
+from stratacache.tiers.exact import ExactTier
+from stratacache.types import Entry, Hit, Usage
+
+log = logging.getLogger(__name__)
+
+LEASE = 2.0  # seconds; how long the others wait for an instance that died
+RENEWAL = LEASE / 4  # seconds; also how long a leader may not know that somebody follows
+KEEP = 5.0  # seconds that the ending can be read, for followers who have not
+STEP = 1.0  # seconds that any one step but a follower's look may take
+
+Lead = Callable[[Flight], Awaitable[None]]
+
+
+class Fleet:
+    """Runs flights so that only one instance calls the upstream for a place.
+
+    Args:
+        relay: the leases and frames that the instances share.
+        exact: asked once more by who takes the lead: the answer may have been stored since it was looked up.
+        budget: seconds that a request may be held up by the relay before it goes on alone.
+    """
+
+    def __init__(self, relay: Relay, exact: ExactTier, recorder: Recorder, *, budget: float) -> None:
+        self._relay = relay
+        self._exact = exact
+        self._recorder = recorder
+        self._budget = budget
+
+    async def fly(self, flight: Flight, tags: tuple[str, ...], lead: Lead) -> None:
+        """Lead ``flight`` with ``lead``, or follow the instance that does; raises only when cancelled."""
+        while not flight.over:
+            claimed = await self._claim(flight)
+            if claimed:
+                await self._lead(flight, tags, lead)
+            elif claimed is None or not await self._follow(flight):
+                self._recorder.counted("relay_failed")
+                await lead(flight)
+
+    async def _claim(self, flight: Flight) -> bool | None:
+        """Whether the lead is ours; None when the relay does not say."""
+        try:
+            async with asyncio.timeout(self._budget):
+                return await self._relay.claim(flight.place, LEASE)
+        except (StoreError, TimeoutError) as error:
+            log.warning("single-flight across instances failed, calling alone: %s", error)
+            return None
+
+    async def _lead(self, flight: Flight, tags: tuple[str, ...], lead: Lead) -> None:
+        found = await self._exact.lookup(flight.key, tags)
+        if isinstance(found, Hit) and found.entry.versions == flight.versions:
+            _land_from(flight, found.entry)
+            await self._try(self._relay.release(flight.place))
+            return
+        reporting = asyncio.create_task(self._report(flight), name="flight report")
+        try:
+            await lead(flight)
+            await reporting
+            # The entry can be read before others may lead: else one of them would call the upstream again.
+            await flight.closed.wait()
+        finally:
+            reporting.cancel()
+            await asyncio.shield(self._try(self._relay.release(flight.place, keep=KEEP)))
+
+    async def _report(self, flight: Flight) -> None:
+        """Hold the lease, and once somebody follows tell what happens, to the end.
+
+        Silent for good once a frame may be lost: what comes after would not continue what was heard.
+        """
+        writer = FrameWriter(flight)
+        loop = asyncio.get_running_loop()
+        wanted = False
+        while True:
+            ended = flight.over
+            standing = await self._renew(flight)
+            due = loop.time() + RENEWAL
+            if not standing.held:
+                return
+            if standing.wanted and not wanted:
+                wanted = True
+                flight.listeners += 1  # the call is not aborted while others wait for it
+            if not wanted:
+                await _at_most(RENEWAL, flight.end())
+            while wanted:
+                frames = writer.news()
+                if frames and not await self._try(self._relay.publish(flight.place, frames)):
+                    return
+                if flight.over or loop.time() >= due:
+                    break
+                await _at_most(due - loop.time(), flight.change())
+            if ended:
+                return
+
+    async def _renew(self, flight: Flight) -> Standing:
+        """What the relay says of the lease; held and not wanted as far as is known when it says nothing."""
+        try:
+            async with asyncio.timeout(STEP):
+                return await self._relay.renew(flight.place, LEASE)
+        except (StoreError, TimeoutError) as error:
+            log.warning("the lease of a flight was not renewed: %s", error)
+            return Standing(held=True, wanted=False)
+
+    async def _follow(self, flight: Flight) -> bool:
+        """Repeat the leader's flight; False when the relay failed before it was heard.
+
+        True with the flight still in the air says that nobody leads any more.
+        """
+        heard = 0
+        flight.borrowed = True
+        works = True
+        while not flight.over:
+            try:
+                async with asyncio.timeout(STEP):
+                    news = await self._relay.follow(flight.place, heard)
+            except (StoreError, TimeoutError) as error:
+                log.warning("following another instance's call failed: %s", error)
+                works = False
+                break
+            repeat(news.frames, flight)
+            heard += len(news.frames)
+            if not news.led and not news.frames:
+                break
+        if not flight.over and flight.head is not None:
+            # Clients may have seen the beginning: another call's answer would not continue it.
+            flight.fail(UpstreamError("the instance that made the call is gone", code="upstream_cut"))
+        flight.borrowed = flight.over
+        return works
+
+    async def _try(self, step: Awaitable[None]) -> bool:
+        """Whether ``step`` was done."""
+        try:
+            async with asyncio.timeout(STEP):
+                await step
+        except (StoreError, TimeoutError) as error:
+            log.warning("telling other instances of a call failed: %s", error)
+            return False
+        return True
+
+
+def _land_from(flight: Flight, entry: Entry) -> None:
+    """Another instance's answer was stored between the look-up and the claim."""
+    flight.borrowed = True
+    flight.depart(Head(entry.status, (("content-type", "application/json"),), streaming=False, seconds=0.0))
+    usage = Usage(entry.prompt_tokens, entry.completion_tokens)
+    flight.land(Landing(entry.body, wire.decode_answer(entry.body), usage, done=True))
+
+
+async def _at_most(seconds: float, step: Awaitable[None]) -> None:
+    """Wait for ``step``, but no longer than ``seconds``."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await step
