@@ -17,7 +17,8 @@ if sys.platform != "win32":
     import fcntl
 
 APPLICATION_ID = 0x53545241  # "STRA": tells our files from other programs'
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_EMPTIED = (1,)  # versions that are not worth reading: such a file starts empty
 # Measured with 2.6 KB rows (file / payload, µs per insert): 4 KiB 1.53, 158; 8 KiB 1.31, 179; 16 KiB 1.17, 288;
 # 64 KiB 1.09, 753. WITHOUT ROWID on the digest: 1.47, 890, as rows land on random pages and half of them spill.
 PAGE_BYTES = 16_384
@@ -28,19 +29,26 @@ _CHECKED_BYTES = 256 << 20
 
 _SCHEMA = """
 CREATE TABLE entries (
-    id INTEGER PRIMARY KEY, digest BLOB NOT NULL, expires REAL NOT NULL, used INTEGER NOT NULL,
-    size INTEGER NOT NULL, crc INTEGER NOT NULL, meta BLOB NOT NULL, form BLOB NOT NULL, body BLOB NOT NULL);
+    id INTEGER PRIMARY KEY, digest BLOB NOT NULL, expires INTEGER NOT NULL, used INTEGER NOT NULL,
+    size INTEGER NOT NULL, value BLOB NOT NULL);
 CREATE UNIQUE INDEX by_digest ON entries (digest);
 CREATE INDEX by_expires ON entries (expires);
 CREATE INDEX by_used ON entries (used);
-CREATE TABLE totals (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO totals VALUES (0, 0);
+CREATE TABLE versions (
+    tag TEXT PRIMARY KEY, version INTEGER NOT NULL, carried INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX versions_by_expires ON versions (expires);
+CREATE TABLE totals (entries INTEGER NOT NULL, bytes INTEGER NOT NULL, tags INTEGER NOT NULL, latest INTEGER NOT NULL);
+INSERT INTO totals VALUES (0, 0, 0, 0);
 CREATE TRIGGER added AFTER INSERT ON entries BEGIN
     UPDATE totals SET entries = entries + 1, bytes = bytes + new.size; END;
 CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
     UPDATE totals SET entries = entries - 1, bytes = bytes - old.size; END;
 CREATE TRIGGER resized AFTER UPDATE OF size ON entries BEGIN
     UPDATE totals SET bytes = bytes + new.size - old.size; END;
+CREATE TRIGGER named AFTER INSERT ON versions BEGIN
+    UPDATE totals SET tags = tags + 1; END;
+CREATE TRIGGER forgotten AFTER DELETE ON versions BEGIN
+    UPDATE totals SET tags = tags - 1; END;
 """
 
 _log = logging.getLogger(__name__)
@@ -89,6 +97,12 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_too_much(error: sqlite3.Error) -> bool:
+    """True when less might have been written: the disk is full, or a value is larger than SQLite takes."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG)
+
+
 def mark_damaged(path: Path) -> None:
     """Leave a note that the next ``open_writer`` starts afresh; other processes may still have the file open."""
     with contextlib.suppress(OSError):  # a full or read-only disk: the damage will be met again
@@ -127,6 +141,7 @@ def _prepare(path: Path, busy_seconds: float) -> sqlite3.Connection:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _create(connection)
         _require_ours(connection, path)
+        _upgrade(connection, path)
         if path.stat().st_size <= _CHECKED_BYTES:
             _require_whole(connection)
         connection.execute("SELECT entries, bytes FROM totals").fetchone()
@@ -172,11 +187,24 @@ def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} is another program's database; name another file in `store`, or move this one away"
         )
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION and version not in _EMPTIED:
         raise StoreError(
             f"{path} has schema version {version}, this Stratacache reads version {SCHEMA_VERSION}: "
             "upgrade Stratacache, or name another file in `store`"
         )
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    """Empty a file of an earlier version in place: a cache can be filled again."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == SCHEMA_VERSION:
+        return
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    dropped = "".join(f'DROP TABLE "{name}";' for (name,) in tables)
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {dropped} {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )
+    _log.warning("%s has schema version %d, now %d: the cache starts empty", path, version, SCHEMA_VERSION)
 
 
 def _require_whole(connection: sqlite3.Connection) -> None:

@@ -2,96 +2,113 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from stratacache.stores.sqlite_rows import COLUMNS, cost_of, decode, encode
-from stratacache.types import Entry
+from stratacache.stores import envelope
+from stratacache.stores import sqlite_versions as versions
+from stratacache.stores.sqlite_batch import Put, RowRef, totals, transaction
+from stratacache.stores.sqlite_file import is_too_much
+from stratacache.stores.sqlite_rows import cost_of, decode, head_of
+from stratacache.types import Entry, Invalidated, PutResult, Versions
 
 _SWEEP = 32  # expired rows removed per put: more than a put adds, so the backlog shrinks
+_MOST_SWEPT = 256  # per transaction, to bound its time
 _SPARE_PAGES = 64  # free pages kept for the next puts; the file gives back the others ...
 _VACUUM_PAGES = 256  # ... at most so many per write, to bound the write's time
 
-RowRef = tuple[int, Any]
-"""(id, crc): names a row *and* its content, so that a late removal cannot hit what replaced it."""
-
-_ADD = f"INSERT INTO entries ({COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-_REPLACE = f"UPDATE entries SET ({COLUMNS}) = (?, ?, ?, ?, ?, ?, ?) WHERE id = ?"  # noqa: S608
-_FIND = f"SELECT id, {COLUMNS} FROM entries WHERE digest = ?"  # noqa: S608
-_ALL = f"SELECT digest, {COLUMNS} FROM entries"  # noqa: S608
+_FIND = "SELECT id, used, value FROM entries WHERE digest = ?"
 
 
-class Found(NamedTuple):
-    """A row that a read met; ``entry`` is None when the row is not whole. ``used``: seconds since the epoch."""
+class Look(NamedTuple):
+    """What a read met. ``entry``: None when there is no row, or (then with ``ref``) one that is not whole.
+
+    ``used``: seconds since the epoch. ``versions``: of the entry's tags and the asked ones, as far as they have any.
+    """
 
     entry: Entry | None
     used: int
-    ref: RowRef
+    ref: RowRef | None
+    versions: dict[str, int]
 
 
-def read(connection: sqlite3.Connection, digest: bytes) -> Found | None:
-    """The row under ``digest``, expired or not."""
+class Written(NamedTuple):
+    """What became of each put, in order, and how many entries made way for them."""
+
+    results: list[PutResult | Exception]
+    evicted: int
+
+
+def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> Look:
+    """The row under ``digest``, expired or not, and then the versions: never older ones than the row."""
     row = connection.execute(_FIND, (digest,)).fetchone()
     if row is None:
-        return None
-    number, *values = row
-    return Found(decode(digest, values), values[1], (number, values[3]))
+        return Look(None, 0, None, versions.read(connection, tags))
+    number, used, value = row
+    entry = decode(digest, value)
+    wanted = tags if entry is None else {*entry.tags, *tags}
+    return Look(entry, used, (number, head_of(value)), versions.read(connection, wanted))
+
+
+def snapshot(connection: sqlite3.Connection, tags: Sequence[str], now: float) -> Versions:
+    """The versions of ``tags``; one that has none is given one."""
+    with transaction(connection, now):
+        return versions.ensure(connection, tags, now)
 
 
 def write(
     connection: sqlite3.Connection,
-    digest: bytes,
-    entry: Entry,
+    asked: Sequence[tuple[bytes, Entry, bool]],
     now: float,
     max_bytes: int,
     uses: Mapping[bytes, int],
-) -> int:
-    """Store or replace in one transaction, making room first; returns how many unexpired entries made way."""
-    values = encode(digest, entry, int(now))
-    with _transaction(connection):
-        _note_uses(connection, uses)
-        _remove_expired(connection, now)
-        old = connection.execute("SELECT id, size FROM entries WHERE digest = ?", (digest,)).fetchone()
-        growth = cost_of(entry) - (old[1] if old else 0)
-        evicted = _make_room(connection, digest, totals(connection)[1] + growth - max_bytes)
-        if old:
-            connection.execute(_REPLACE, (*values, old[0]))
-        else:
-            # At the end of the table. Taking a victim's id, to fill the page that it leaves, was measured: rows
-            # differ in size and split pages, and the file of a store at its bound is 10 % larger, not smaller.
-            connection.execute(_ADD, (*values, digest))
+) -> Written:
+    """Store what was ``asked`` (digest, entry, whether it is declined) in one transaction.
+
+    When they do not fit together, each is tried in a transaction of its own, so that none fails for another's sake.
+    """
+    encoded = [_encode(*one) for one in asked]
+    puts = [put for put in encoded if isinstance(put, Put)]
+    written = _write(connection, puts, now, max_bytes, uses)
+    results = iter(written.results)
+    merged = [next(results) if isinstance(put, Put) else put for put in encoded]
+    return Written(merged, written.evicted)
+
+
+def invalidate(
+    connection: sqlite3.Connection, tags: Sequence[str], digests: Sequence[bytes], now: float
+) -> Invalidated:
+    """Give ``tags`` new versions and remove ``digests``, in one transaction."""
+    with transaction(connection, now) as batch:
+        most, _ = totals(connection)
+        carried = versions.count(connection, tags)
+        removed = sum([batch.remove(digest) for digest in digests])
+        told = Invalidated(min(most, carried + removed), versions.bump(connection, tags, now))
     _shrink(connection)
-    return evicted
+    return told
 
 
-def delete(connection: sqlite3.Connection, digests: Sequence[bytes]) -> int:
-    """Remove in one transaction; returns how many were there."""
-    with _transaction(connection):
-        count = sum(
-            connection.execute("DELETE FROM entries WHERE digest = ?", (digest,)).rowcount
-            for digest in digests
-        )
-    _shrink(connection)
-    return count
+def foresee(
+    connection: sqlite3.Connection, tags: Sequence[str], digests: Sequence[bytes]
+) -> tuple[int, dict[str, int]]:
+    """How many entries an invalidation would affect at most, and the versions of those tags that have one."""
+    most, _ = totals(connection)
+    there = sum(connection.execute(_FIND, (digest,)).fetchone() is not None for digest in set(digests))
+    return min(most, versions.count(connection, tags) + there), versions.read(connection, tags)
 
 
-def discard(connection: sqlite3.Connection, ref: RowRef) -> None:
+def discard(connection: sqlite3.Connection, ref: RowRef, now: float) -> None:
     """Remove the row if it still has the content that ``ref`` names."""
-    connection.execute("DELETE FROM entries WHERE id = ? AND crc IS ?", ref)
+    with transaction(connection, now) as batch:
+        batch.discard(ref)
 
 
-def note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int]) -> None:
+def note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int], now: float) -> None:
     """Write when entries were last used (seconds since the epoch)."""
-    with _transaction(connection):
+    with transaction(connection, now):
         _note_uses(connection, uses)
-
-
-def totals(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Entries and their cost in bytes, as the triggers keep them: O(1), right across processes."""
-    entries, size = connection.execute("SELECT entries, bytes FROM totals").fetchone()
-    return entries, size
 
 
 def fault(connection: sqlite3.Connection, max_bytes: int) -> str:
@@ -101,62 +118,71 @@ def fault(connection: sqlite3.Connection, max_bytes: int) -> str:
         verdict: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             return f"the file is damaged: {verdict}"
-        entries, size = 0, 0
-        for digest, *values in connection.execute(_ALL):
-            entry = decode(digest, values)
-            if entry is None:
-                return f"the row of {digest!r} is torn or foreign"
-            if values[2] != cost_of(entry):
-                return f"the row of {digest.hex()} is charged {values[2]} bytes instead of {cost_of(entry)}"
-            entries, size = entries + 1, size + values[2]
-        if (entries, size) != totals(connection):
-            return f"the totals say {totals(connection)} where {(entries, size)} entries and bytes are kept"
-        return f"{size} bytes are kept where {max_bytes} are allowed" if size > max_bytes else ""
+        carried: Counter[versions.Pair] = Counter()
+        return _entries_fault(connection, max_bytes, carried) or _versions_fault(connection, carried)
     finally:
         connection.execute("ROLLBACK")
 
 
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. IMMEDIATE: waiting for another process's write happens here, not halfway."""
-    connection.execute("BEGIN IMMEDIATE")
+def _encode(digest: bytes, entry: Entry, declined: bool) -> Put | UnicodeEncodeError:
     try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # SQLite has rolled back by itself after a full disk
-            connection.execute("ROLLBACK")
-        raise
+        return Put(digest, entry, None if declined else envelope.encode(digest, entry))
+    except UnicodeEncodeError as error:
+        return error
+
+
+def _write(
+    connection: sqlite3.Connection,
+    puts: Sequence[Put],
+    now: float,
+    max_bytes: int,
+    uses: Mapping[bytes, int],
+) -> Written:
+    try:
+        with transaction(connection, now) as batch:
+            _note_uses(connection, uses)
+            batch.sweep(min(_SWEEP * len(puts), _MOST_SWEPT))
+            results: list[PutResult | Exception] = [batch.put(put, max_bytes) for put in puts]
+    except sqlite3.Error as error:
+        if len(puts) == 1 or not is_too_much(error):
+            return Written([error] * len(puts), 0)
+        alone = [_write(connection, [put], now, max_bytes, {}) for put in puts]
+        return Written([one.results[0] for one in alone], sum(one.evicted for one in alone))
+    _shrink(connection)
+    return Written(results, batch.evicted)
+
+
+def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Counter[versions.Pair]) -> str:
+    """Counts in ``carried`` the entries per version."""
+    entries, size = 0, 0
+    for digest, charged, value in connection.execute("SELECT digest, size, value FROM entries"):
+        entry = decode(digest, value)
+        if entry is None:
+            return f"the row of {digest!r} is torn or foreign"
+        if charged != cost_of(entry):
+            return f"the row of {digest.hex()} is charged {charged} bytes instead of {cost_of(entry)}"
+        carried.update(entry.versions)
+        entries, size = entries + 1, size + charged
+    if (entries, size) != totals(connection):
+        return f"the totals say {totals(connection)} where {(entries, size)} entries and bytes are kept"
+    return f"{size} bytes are kept where {max_bytes} are allowed" if size > max_bytes else ""
+
+
+def _versions_fault(connection: sqlite3.Connection, carried: Counter[versions.Pair]) -> str:
+    rows = connection.execute("SELECT tag, version, carried FROM versions").fetchall()
+    for tag, version, told in rows:
+        if told < carried[tag, version]:
+            return f"{carried[tag, version]} entries carry {tag!r} where {told} are counted"
+    tags, latest = connection.execute("SELECT tags, latest FROM totals").fetchone()
+    if tags != len(rows):
+        return f"the totals say {tags} tags where {len(rows)} are kept"
+    return "a version is higher than the latest" if any(row[1] > latest for row in rows) else ""
 
 
 def _note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int]) -> None:
     connection.executemany(
         "UPDATE entries SET used = ? WHERE digest = ?", [(used, digest) for digest, used in uses.items()]
     )
-
-
-def _remove_expired(connection: sqlite3.Connection, now: float) -> None:
-    connection.execute(
-        "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?)",
-        (now, _SWEEP),
-    )
-
-
-def _make_room(connection: sqlite3.Connection, keep: bytes, excess: int) -> int:
-    """Remove the least recently used rows, never ``keep``, until ``excess`` bytes are gone; returns how many."""
-    if excess <= 0:
-        return 0
-    victims: list[tuple[int]] = []
-    oldest = connection.execute("SELECT id, size, digest FROM entries ORDER BY used, id")
-    for number, size, digest in oldest:
-        if excess <= 0:
-            break
-        if digest != keep:
-            victims.append((number,))
-            excess -= size
-    oldest.close()  # an open cursor would hold the rows that are deleted next
-    connection.executemany("DELETE FROM entries WHERE id = ?", victims)
-    return len(victims)
 
 
 def _shrink(connection: sqlite3.Connection) -> None:
