@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -16,9 +16,9 @@ from stratacache import wiring
 from stratacache.errors import StoreError
 from stratacache.pipeline import writeback
 from stratacache.ports import Clock, Store
-from stratacache.stores import open_store
+from stratacache.stores import Backend, open_backend
 from stratacache.stores.null import NullStore
-from stratacache.types import Entry, StoreStats
+from stratacache.types import Absent, Entry, PutResult, StoreStats
 
 Fault = Callable[[], Awaitable[None]]
 
@@ -52,11 +52,11 @@ class FaultyStore(NullStore):
         self.on_stats: Fault = well
         self.tried_puts = asyncio.Event()
 
-    async def get(self, digest: bytes) -> Entry | None:
+    async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
         await self.on_get()
-        return await self.inner.get(digest)
+        return await self.inner.get(digest, tags)
 
-    async def put(self, digest: bytes, entry: Entry) -> bool:
+    async def put(self, digest: bytes, entry: Entry) -> PutResult:
         self.tried_puts.set()
         await self.on_put()
         return await self.inner.put(digest, entry)
@@ -74,11 +74,11 @@ def store(monkeypatch: pytest.MonkeyPatch) -> list[FaultyStore]:
     """Every gateway of the test is built with a faulty store; the last one made is ``[-1]``."""
     made: list[FaultyStore] = []
 
-    def build(url: str, *, max_bytes: int, clock: Clock) -> Store:
-        made.append(FaultyStore(open_store(url, max_bytes=max_bytes, clock=clock)))
-        return made[-1]
+    def build(url: str, *, max_bytes: int, clock: Clock) -> Backend:
+        made.append(FaultyStore(open_backend(url, max_bytes=max_bytes, clock=clock).store))
+        return Backend(made[-1])
 
-    monkeypatch.setattr(wiring, "open_store", build)
+    monkeypatch.setattr(wiring, "open_backend", build)
     return made
 
 

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from stratacache.errors import UpstreamError
-from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing
+from stratacache.pipeline.flight import OUTDATED, Chunk, Flight, FlightTable, Head, Landing
 from stratacache.types import Key, Usage
 
 KEY = Key(b"d" * 32, b"form")
+SNAPSHOT = (("*", 7),)
 OTHER = Key(b"e" * 32, b"other form")
 HEAD = Head(200, (), streaming=True, seconds=0.0)
 LANDING = Landing(b"{}", {}, Usage(), done=True)
@@ -42,7 +43,7 @@ async def settle() -> None:
 
 async def test_identical_requests_share_one_call() -> None:
     table, script = FlightTable(), Script()
-    seats = [table.board(KEY, True, script, share=True) for _ in range(16)]
+    seats = [table.board(KEY, SNAPSHOT, True, script, share=True) for _ in range(16)]
     await settle()
     assert script.runs == 1
     assert [seat.led for seat in seats] == [True] + [False] * 15
@@ -54,9 +55,9 @@ async def test_identical_requests_share_one_call() -> None:
 async def test_other_keys_and_unshared_requests_fly_alone() -> None:
     table, script = FlightTable(), Script()
     seats = [
-        table.board(KEY, True, script, share=True),
-        table.board(OTHER, True, script, share=True),
-        table.board(KEY, True, script, share=False),
+        table.board(KEY, SNAPSHOT, True, script, share=True),
+        table.board(OTHER, SNAPSHOT, True, script, share=True),
+        table.board(KEY, SNAPSHOT, True, script, share=False),
     ]
     await settle()
     assert script.runs == 3
@@ -67,8 +68,8 @@ async def test_other_keys_and_unshared_requests_fly_alone() -> None:
 
 async def test_equal_digest_with_another_form_is_not_joined() -> None:
     table, script = FlightTable(), Script()
-    first = table.board(KEY, True, script, share=True)
-    second = table.board(Key(KEY.digest, b"another form"), True, script, share=True)
+    first = table.board(KEY, SNAPSHOT, True, script, share=True)
+    second = table.board(Key(KEY.digest, b"another form"), SNAPSHOT, True, script, share=True)
     assert second.led
     table.check()
     first.leave()
@@ -77,12 +78,12 @@ async def test_equal_digest_with_another_form_is_not_joined() -> None:
 
 async def test_followers_hear_chunks_live_and_from_the_first_on() -> None:
     table, script = FlightTable(), Script()
-    leader = table.board(KEY, True, script, share=True)
+    leader = table.board(KEY, SNAPSHOT, True, script, share=True)
     await settle()
     flight = leader.flight
     flight.depart(HEAD)
     flight.relay([Chunk(b"1", b"1")])
-    follower = table.board(KEY, True, script, share=True)
+    follower = table.board(KEY, SNAPSHOT, True, script, share=True)
     heard = follower.flight.listen()
     assert [c.payload for c in await anext(heard)] == [b"1"]
     waiting = asyncio.ensure_future(anext(heard))
@@ -99,8 +100,8 @@ async def test_followers_hear_chunks_live_and_from_the_first_on() -> None:
 
 async def test_a_leader_that_leaves_takes_nobody_with_it() -> None:
     table, script = FlightTable(), Script()
-    leader = table.board(KEY, False, script, share=True)
-    follower = table.board(KEY, False, script, share=True)
+    leader = table.board(KEY, SNAPSHOT, False, script, share=True)
+    follower = table.board(KEY, SNAPSHOT, False, script, share=True)
     await settle()
     leader.leave()
     await settle()
@@ -112,7 +113,7 @@ async def test_a_leader_that_leaves_takes_nobody_with_it() -> None:
 
 async def test_the_call_is_aborted_when_the_last_listener_leaves() -> None:
     table, script = FlightTable(), Script()
-    seats = [table.board(KEY, True, script, share=True) for _ in range(2)]
+    seats = [table.board(KEY, SNAPSHOT, True, script, share=True) for _ in range(2)]
     await settle()
     for seat in seats:
         seat.leave()
@@ -121,14 +122,14 @@ async def test_the_call_is_aborted_when_the_last_listener_leaves() -> None:
     await settle()
     assert script.cancelled
     assert seats[0].flight.failure is not None
-    newcomer = table.board(KEY, True, script, share=True)
+    newcomer = table.board(KEY, SNAPSHOT, True, script, share=True)
     assert newcomer.led
     newcomer.leave()
 
 
 async def test_a_failure_reaches_everybody() -> None:
     table, script = FlightTable(), Script()
-    seats = [table.board(KEY, True, script, share=True) for _ in range(3)]
+    seats = [table.board(KEY, SNAPSHOT, True, script, share=True) for _ in range(3)]
     await settle()
     waits = [asyncio.ensure_future(seat.flight.wait_head()) for seat in seats]
     await settle()
@@ -142,7 +143,7 @@ async def test_a_failure_reaches_everybody() -> None:
 
 async def test_a_listener_hears_what_came_before_the_break_and_then_the_break() -> None:
     table, script = FlightTable(), Script()
-    seat = table.board(KEY, True, script, share=True)
+    seat = table.board(KEY, SNAPSHOT, True, script, share=True)
     await settle()
     seat.flight.depart(HEAD)
     seat.flight.relay([Chunk(b"1", None)])
@@ -159,7 +160,7 @@ async def test_a_run_that_ends_without_a_word_fails_its_listeners() -> None:
         return
 
     table = FlightTable()
-    seat = table.board(KEY, True, silent, share=True)
+    seat = table.board(KEY, SNAPSHOT, True, silent, share=True)
     with pytest.raises(UpstreamError):
         await seat.flight.wait_landing()
     seat.leave()
@@ -167,8 +168,8 @@ async def test_a_run_that_ends_without_a_word_fails_its_listeners() -> None:
 
 async def test_a_cancelled_waiter_harms_no_other() -> None:
     table, script = FlightTable(), Script()
-    first = table.board(KEY, True, script, share=True)
-    second = table.board(KEY, True, script, share=True)
+    first = table.board(KEY, SNAPSHOT, True, script, share=True)
+    second = table.board(KEY, SNAPSHOT, True, script, share=True)
     await settle()
     doomed = asyncio.ensure_future(first.flight.wait_landing())
     patient = asyncio.ensure_future(second.flight.wait_landing())
@@ -185,10 +186,10 @@ async def test_nobody_joins_a_run_that_ended_without_a_word() -> None:
         return
 
     table = FlightTable()
-    seat = table.board(KEY, True, silent, share=True)
+    seat = table.board(KEY, SNAPSHOT, True, silent, share=True)
     with pytest.raises(UpstreamError):
         await seat.flight.wait_landing()
-    newcomer = table.board(KEY, True, Script(), share=True)
+    newcomer = table.board(KEY, SNAPSHOT, True, Script(), share=True)
     assert newcomer.led
     table.check()
     newcomer.leave()
@@ -198,12 +199,42 @@ async def test_nobody_joins_a_run_that_ended_without_a_word() -> None:
 async def test_those_who_ask_again_do_so_together_but_only_with_their_like() -> None:
     table, script = FlightTable(), Script()
     plain, stream = {"stream": False}, {"stream": True}
-    first = table.board(KEY, plain, script, share=True, alike=True)
-    second = table.board(KEY, plain, script, share=True, alike=True)
-    other = table.board(KEY, stream, script, share=True, alike=True)
-    newcomer = table.board(KEY, stream, script, share=True)
+    first = table.board(KEY, SNAPSHOT, plain, script, share=True, alike=True)
+    second = table.board(KEY, SNAPSHOT, plain, script, share=True, alike=True)
+    other = table.board(KEY, SNAPSHOT, stream, script, share=True, alike=True)
+    newcomer = table.board(KEY, SNAPSHOT, stream, script, share=True)
     assert [seat.led for seat in (first, second, other, newcomer)] == [True, False, True, True]
     table.check()
     for seat in (first, second, other, newcomer):
         seat.leave()
     assert len(table) == 0
+
+
+async def test_requests_of_two_snapshots_do_not_share_a_call() -> None:
+    table, before, after = FlightTable(), Script(), Script()
+    old = table.board(KEY, SNAPSHOT, True, before, share=True)
+    new = table.board(KEY, (("*", 8),), True, after, share=True)
+    await settle()
+    assert (old.led, new.led, before.runs, after.runs) == (True, True, 1, 1)
+    for seat in (old, new):
+        seat.leave()
+
+
+async def test_after_the_grace_a_silent_call_for_an_invalidated_tag_is_given_up() -> None:
+    table, silent, streaming, other = FlightTable(), Script(), Script(), Script()
+    seats = [
+        table.board(KEY, SNAPSHOT, True, silent, share=True),
+        table.board(OTHER, SNAPSHOT, True, streaming, share=True),
+        table.board(OTHER, (("*", 9),), True, other, share=True),
+    ]
+    await settle()
+    assert streaming.flight is not None
+    streaming.flight.depart(HEAD)
+    table.hear((("*", 9),), 0.0)
+    with pytest.raises(UpstreamError) as given_up:
+        await seats[0].flight.wait_landing()
+    assert given_up.value.code == OUTDATED
+    await settle()
+    assert (silent.cancelled, streaming.cancelled, other.cancelled) == (True, False, False)
+    for seat in seats:
+        seat.leave()

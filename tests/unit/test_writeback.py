@@ -12,7 +12,8 @@ from tests.clock import FakeClock
 from stratacache.errors import StoreError
 from stratacache.pipeline import writeback
 from stratacache.pipeline.writeback import WriteBack
-from stratacache.types import Decision, Entry, StoreStats, TierName, Usage
+from stratacache.ports import Event
+from stratacache.types import Absent, Decision, Entry, Invalidated, PutResult, StoreStats, TierName, Usage
 
 
 class Counting:
@@ -28,32 +29,36 @@ class Counting:
     def called(self, upstream: str, seconds: float, usage: Usage) -> None: ...
     def saved(self, tier: TierName, tokens: int) -> None: ...
     def withheld(self, reason: str) -> None: ...
-    def followed(self) -> None: ...
+    def counted(self, event: Event) -> None: ...
 
 
 class FaultyStore:
-    """Fails ``faults`` times, then keeps; ``gate`` holds every put."""
+    """Fails ``faults`` times, then says ``result``; ``gate`` holds every put."""
 
-    def __init__(self, faults: Sequence[Exception] = (), *, keep: bool = True) -> None:
+    waits = True
+
+    def __init__(self, faults: Sequence[Exception] = (), *, result: PutResult = "stored") -> None:
         self.faults = list(faults)
-        self.keep = keep
+        self.result = result
         self.entries: dict[bytes, Entry] = {}
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def put(self, digest: bytes, entry: Entry) -> bool:
+    async def put(self, digest: bytes, entry: Entry) -> PutResult:
         await self.gate.wait()
         if self.faults:
             raise self.faults.pop(0)
-        if self.keep:
+        if self.result == "stored":
             self.entries[digest] = entry
-        return self.keep
+        return self.result
 
-    async def get(self, digest: bytes) -> Entry | None:
-        return self.entries.get(digest)
+    async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
+        return self.entries.get(digest) or Absent("not_found", ())
 
-    async def delete(self, digests: Sequence[bytes]) -> int:
-        return 0
+    async def invalidate(
+        self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
+    ) -> Invalidated:
+        return Invalidated(0, ())
 
     async def stats(self) -> StoreStats:
         return StoreStats(len(self.entries), 0)
@@ -109,7 +114,7 @@ async def test_an_error_the_store_does_not_announce_does_not_stop_the_worker() -
 
 
 async def test_a_declined_entry_is_counted() -> None:
-    assert (await run(FaultyStore(keep=False))).results == {"declined": 1}
+    assert (await run(FaultyStore(result="declined"))).results == {"declined": 1}
 
 
 async def test_an_entry_that_expired_while_it_waited_is_not_written() -> None:

@@ -24,6 +24,7 @@ DIRECTIVE_HEADERS = (
     "x-strata-profile",
     "x-strata-conversation",
     "x-strata-min-confidence",
+    "x-strata-admit",
 )
 """Every request header that this module reads."""
 
@@ -71,6 +72,7 @@ def read_directives(
         tiers=_tiers(headers.get("x-strata-tiers")),
         scene=_scene(headers.get("x-strata-scene"), scenes),
         tags=_tags(headers.get("x-strata-tags")),
+        admit=headers.get("x-strata-admit", "") not in ("", "0", "false"),
     )
     return Directives(
         control=control,

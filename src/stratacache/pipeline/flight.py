@@ -116,12 +116,13 @@ class Flight:
         self._task.cancel()
         return True
 
-    def restart_if_silent(self) -> None:
-        """Give up a call of which no client has seen anything yet, so that all who wait ask anew."""
+    def restart_if_silent(self) -> bool:
+        """Give up a call of which no client has seen anything yet, so that all who wait ask anew; True if it was so."""
         if self.over or self._task is None or (self.head is not None and self.head.streaming):
-            return
+            return False
         self.fail(UpstreamError("the answer would be outdated", code=OUTDATED))
         self._task.cancel()
+        return True
 
     async def wait_head(self) -> Head:
         """The head; raises the failure when the upstream was never reached."""
@@ -236,7 +237,11 @@ class FlightTable:
         loop = asyncio.get_running_loop()
         for flight in list(self._joinable.values()):
             if any(newest.get(tag, version) > version for tag, version in flight.versions or ()):
-                loop.call_later(grace, flight.restart_if_silent)
+                loop.call_later(grace, self._give_up, flight)
+
+    def _give_up(self, flight: Flight) -> None:
+        if flight.restart_if_silent():
+            self.close_boarding(flight)
 
     def __len__(self) -> int:
         return len(self._joinable)

@@ -24,9 +24,9 @@ class Gate:
     """Penetration defence (B8) by a filter of the questions handled before.
 
     ``open`` lets everything pass. ``shed`` turns new questions away while ``shed_above`` calls or more to their
-    upstream are under way. ``closed`` turns all new questions away: a closed set of questions, taught by administrators. When
-    the filter fails, ``shed`` lets pass and ``closed`` does not: there the operator has said that the model is not for
-    everybody.
+    upstream are under way. ``closed`` turns all new questions away: a closed set of questions, taught by
+    administrators. When the filter fails, ``shed`` lets pass and ``closed`` does not: there the operator has said that
+    the model is not for every question.
 
     Args:
         shed_above: calls under way to one upstream.
