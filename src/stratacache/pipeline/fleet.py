@@ -66,7 +66,7 @@ class Fleet:
 
     async def _lead(self, flight: Flight, tags: tuple[str, ...], lead: Lead) -> None:
         found = await self._exact.lookup(flight.key, tags)
-        if isinstance(found, Hit) and found.entry.versions == flight.versions:
+        if isinstance(found, Hit) and set(flight.versions or ()) <= set(found.entry.versions):
             _land_from(flight, found.entry)
             await self._try(self._relay.release(flight.place))
             return
