@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
+from tests.servers.memcached import shared_servers
 
 from stratacache.ports import Clock
 from stratacache.stores import Backend, open_backend
@@ -49,6 +51,19 @@ def named(url: str) -> Opener:
     return opened
 
 
+def on_memcached() -> Opener:
+    """Two servers that the whole run shares; the folder becomes the prefix of the keys."""
+
+    @contextlib.asynccontextmanager
+    async def opened(clock: Clock, max_bytes: int, folder: Path) -> AsyncIterator[Backend]:
+        hosts = ",".join(server.name for server in shared_servers())
+        prefix = hashlib.sha256(bytes(folder)).hexdigest()[:16]
+        async with named(f"memcached://{hosts}?prefix={prefix}")(clock, max_bytes, folder) as backend:
+            yield backend
+
+    return opened
+
+
 async def close(backend: Backend) -> None:
     """What hangs on the store before the store."""
     for part in (backend.bulletin, backend.relay):
@@ -60,4 +75,5 @@ async def close(backend: Backend) -> None:
 KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
     Kind("sqlite", named("sqlite:///{folder}/deep/cache.db")),
+    Kind("memcached", on_memcached(), bounded=False, counts=False),
 ]

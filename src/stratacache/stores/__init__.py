@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -63,5 +64,20 @@ def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
     return Backend(SQLiteStore(Path(rest[1:]).expanduser(), max_bytes, clock))
 
 
+def _memcached(rest: str, max_bytes: int, clock: Clock) -> Backend:
+    from stratacache.stores.memcached import MemcachedStore
+    from stratacache.stores.memcached_relay import MemcachedRelay
+    from stratacache.stores.memcached_ring import Ring
+
+    hosts, _, options = rest.partition("?")  # max_bytes: the servers have their own
+    prefix = dict(parse_qsl(options)).get("prefix", "stratacache")
+    ring = Ring.of(hosts.rstrip("/"))
+    return Backend(MemcachedStore(ring, clock, prefix=prefix), relay=MemcachedRelay(ring, prefix=prefix))
+
+
 # A backend is imported when it is named: nobody waits for a client library that is not used.
-_OPENERS: dict[str, Callable[[str, int, Clock], Backend]] = {"memory": _memory, "sqlite": _sqlite}
+_OPENERS: dict[str, Callable[[str, int, Clock], Backend]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "memcached": _memcached,
+}

@@ -1,0 +1,279 @@
+"""Memcached's text protocol over one pipelined connection per server.
+
+Why not a client library: with aiomcache 0.8.2, 300 concurrent gets of which 100 were cancelled gave other keys' values
+to 259 callers, as a connection goes back to the pool with a reply still to come; emcache 1.3.3 was right, but waits
+out the time limit when the server is down, and looks only after 1 to 60 s whether it is back; pymemcache blocks.
+
+Replies come in the order of the commands. A caller that is cancelled leaves its place in the queue, so the reply is
+read and dropped and never taken for another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from stratacache.errors import StoreError
+
+_MOST_WAITING = 4096  # commands without a reply; more means that the server cannot follow
+_MOST_UNSENT = 32 << 20  # bytes that the server did not take yet
+_LONGEST_LINE = 8192
+_LARGEST_VALUE = 64 << 20
+_ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
+_NOT_A_NUMBER = b"CLIENT_ERROR cannot increment"
+
+
+class Refused(StoreError):
+    """The server answered a command with an error, ``line``: a value is too large for it, or its memory is full."""
+
+    def __init__(self, server: str, line: bytes) -> None:
+        super().__init__(f"memcached {server}: {line.decode(errors='replace')}")
+        self.line = line
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A value and the number that ``cas`` compares."""
+
+    value: bytes
+    unique: int
+
+
+class Reply(msgspec.Struct):
+    """What the server said to one command: the last line, such as ``STORED``, and before it items or figures."""
+
+    line: bytes = b""
+    items: dict[bytes, Item] = msgspec.field(default_factory=dict)
+    figures: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def get(keys: Iterable[bytes]) -> bytes:
+    """A look-up of one key or more."""
+    return b"gets %b\r\n" % b" ".join(keys)
+
+
+def store(verb: bytes, key: bytes, value: bytes, seconds: int, unique: int | None = None) -> bytes:
+    """``verb`` is set, add or cas (with ``unique``); ``seconds`` at most 30 days, 0: for ever, < 0: gone at once."""
+    tail = b"" if unique is None else b" %d" % unique
+    return b"%b %b 0 %d %d%b\r\n%b\r\n" % (verb, key, seconds, len(value), tail, value)
+
+
+def touch(key: bytes, seconds: int) -> bytes:
+    return b"touch %b %d\r\n" % (key, seconds)
+
+
+def count_up(key: bytes) -> bytes:
+    return b"incr %b 1\r\n" % key
+
+
+def delete(key: bytes) -> bytes:
+    return b"delete %b\r\n" % key
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: splits what arrives into replies and hands them to those who wait, in order."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._reply = Reply()
+        self._buffer = bytearray()
+        self._value: tuple[bytes, int, int] | None = (
+            None  # key, size and unique number of the value that is due
+        )
+        self._heard = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None
+
+    def send(self, commands: Sequence[bytes]) -> list[asyncio.Future[Reply]]:
+        """Send ``commands``, and give a future for the reply to each."""
+        transport = self._transport
+        if transport is None:
+            raise StoreError(f"memcached {self._name}: the connection is closed")
+        unsent = transport.get_write_buffer_size()
+        if len(self._waiting) + len(commands) > _MOST_WAITING or unsent > _MOST_UNSENT:
+            raise StoreError(f"memcached {self._name}: {len(self._waiting)} commands are waiting already")
+        futures = [self._loop.create_future() for _ in commands]
+        self._waiting.extend(futures)
+        if self._watch is None:
+            self._heard = self._loop.time()
+            self._watch = self._loop.call_later(self._seconds, self._look_after)
+        transport.write(b"".join(commands))
+        return futures
+
+    def close(self, why: str) -> None:
+        """Give up: all who wait get a StoreError."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(StoreError(f"memcached {self._name}: {why}"))
+                future.exception()  # a caller that waits for another reply first may never fetch it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(f"the connection broke: {exc}" if exc else "the server closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        self._buffer += data
+        while self._transport is not None and self._step():
+            pass
+
+    def _look_after(self) -> None:
+        """Give up a connection on which nothing was heard though replies are due.
+
+        A caller's own time limit is not enough: it ends the call and leaves the dead connection to the next one.
+        """
+        self._watch = None
+        if not self._waiting:
+            return
+        left = self._heard + self._seconds - self._loop.time()
+        if left <= 0:
+            self.close(f"no answer within {self._seconds:g} s")
+        else:
+            self._watch = self._loop.call_later(left, self._look_after)
+
+    def _step(self) -> bool:
+        """Take one line or value out of the buffer; False when it is not there yet."""
+        if self._value is not None:
+            key, size, unique = self._value
+            if len(self._buffer) < size + 2:
+                return False
+            self._reply.items[key] = Item(bytes(memoryview(self._buffer)[:size]), unique)
+            del self._buffer[: size + 2]
+            self._value = None
+            return True
+        end = self._buffer.find(b"\r\n", 0, _LONGEST_LINE)
+        if end < 0:
+            if len(self._buffer) >= _LONGEST_LINE:
+                self.close("what it says is not Memcached's protocol")
+            return False
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        self._take_line(line)
+        return True
+
+    def _take_line(self, line: bytes) -> None:
+        words = line.split(b" ")
+        try:
+            if words[0] == b"VALUE":
+                self._value = (words[1], self._size(words[3]), int(words[4]))
+            elif words[0] == b"STAT":
+                self._reply.figures[words[1].decode()] = b" ".join(words[2:]).decode()
+            else:
+                self._finish(line)
+                if words[0] in _ERRORS[:2] and not line.startswith(_NOT_A_NUMBER):
+                    # The rest of what was sent might be taken for commands.
+                    self.close(f"it refused a command: {line.decode(errors='replace')}")
+        except (IndexError, ValueError):
+            self.close("what it says is not Memcached's protocol")
+
+    @staticmethod
+    def _size(word: bytes) -> int:
+        size = int(word)
+        if not 0 <= size <= _LARGEST_VALUE:
+            raise ValueError(f"a value of {size} bytes")
+        return size
+
+    def _finish(self, line: bytes) -> None:
+        if not self._waiting:
+            self.close("it answered what nobody asked")  # such as "too many open connections"
+            return
+        reply, self._reply = self._reply, Reply()
+        reply.line = line
+        future = self._waiting.popleft()
+        if not future.done():
+            future.set_result(reply)
+
+
+class Server:
+    """One Memcached server: connects when asked, and again after a failure.
+
+    Args:
+        host, port: where it is.
+        seconds: how long it may take to connect, and to say anything while replies are due.
+    """
+
+    def __init__(self, host: str, port: int, *, seconds: float = 1.0) -> None:
+        self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._host, self._port = host, port
+        self._seconds = seconds
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[_Connection] | None = None
+        self._closed = False
+
+    async def call(self, *commands: bytes) -> list[Reply]:
+        """The replies to ``commands``, which the server carries out in this order.
+
+        Cancelled or not, all that was sent is carried out, perhaps later.
+
+        Raises:
+            StoreError: the server cannot be reached, did not answer in time or refused a command; any of the commands
+                may have been carried out.
+        """
+        if self._closed:
+            raise StoreError("the Memcached store is closed")
+        connection = self._connection
+        if connection is None or not connection.usable:
+            connection = await self._connect()
+        replies = [await future for future in connection.send(commands)]
+        for reply in replies:
+            if reply.line.startswith(_ERRORS):
+                raise Refused(self.name, reply.line)
+        return replies
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close("the store was closed")
+
+    async def _connect(self) -> _Connection:
+        """A new connection; all who need it wait for one attempt, which no cancelled caller ends for the others."""
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._open(), name=f"connect to memcached {self.name}")
+            self._connecting.add_done_callback(self._connected)
+        attempt = self._connecting
+        await asyncio.wait([attempt])
+        if attempt.cancelled():
+            raise StoreError("the Memcached store is closed")
+        failure = attempt.exception()
+        if failure is not None:
+            raise StoreError(str(failure)) from failure
+        return attempt.result()
+
+    def _connected(self, task: asyncio.Task[_Connection]) -> None:
+        self._connecting = None
+        if not task.cancelled() and task.exception() is None:
+            self._connection = task.result()
+
+    async def _open(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._seconds):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self.name, self._seconds), self._host, self._port
+                )
+        except TimeoutError as error:
+            raise StoreError(f"memcached {self.name}: no connection within {self._seconds:g} s") from error
+        except OSError as error:
+            raise StoreError(f"memcached {self.name}: {error}") from error
+        return connection
