@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from typing import get_args, get_type_hints
 
 import pytest
 from tests.docs.doc_pages import ROOT, SOURCE, first_column, section
 
 from stratacache.dialects import openai_chat
+from stratacache.errors import StoreDown, StoreError, StoreSlow
 from stratacache.policy.fields import BYPASS_REASONS
+from stratacache.types import Absent, PutResult
 
 PAGE = ROOT / "docs" / "guide" / "reasons.md"
 GATEWAY = ("dialects", "gateway", "pipeline", "tiers", "upstream")
@@ -89,7 +92,7 @@ def codes(exception: str) -> set[str]:
 
 def hit_reasons() -> set[str]:
     """The third field of each Hit, and what is told to those who joined a call."""
-    hits = {call.args[2].value for call in calls(modules("tiers"), "Hit")}
+    hits = {word for call in calls(modules("tiers"), "Hit") for word in texts(call.args[2])}
     for node in ast.walk(function("pipeline/serve.py", "_describe")):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             hits |= texts(node.value) - {"hit"}
@@ -97,14 +100,24 @@ def hit_reasons() -> set[str]:
 
 
 def miss_reasons() -> set[str]:
-    missed = {call.args[0].value for call in calls(modules("tiers"), "Miss")}
-    decisions = calls(["pipeline/serve.py"], "Decision")
-    return missed | {
-        keyword.value.value
-        for call in decisions
-        for keyword in call.keywords
-        if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant)
-    }
+    """What the tier says, what a store says through it, and what ``serve`` finds."""
+    missed = {word for call in calls(modules("tiers"), "Miss") for word in texts(call.args[0])}
+    stores = {error.code for error in (StoreError, StoreSlow, StoreDown)} | set(
+        get_args(get_type_hints(Absent)["reason"])
+    )
+    served = {word for node in ast.walk(function("pipeline/serve.py", "serve")) if isinstance(node, ast.IfExp)
+              for word in texts(node.body)}  # fmt: skip
+    decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "_decide")
+               if isinstance(call.args[2], ast.Constant)}  # fmt: skip
+    return missed | stores | served | decided
+
+
+def stale_reasons() -> set[str]:
+    return {word for call in calls(["pipeline/serve.py"], "Hit") for word in texts(call.args[2])}
+
+
+def refusals() -> set[str]:
+    return returned("pipeline/gate.py", "admits")
 
 
 def bypass_reasons() -> set[str]:
@@ -128,14 +141,15 @@ def failures() -> set[str]:
 
 def withheld() -> set[str]:
     dialect = returned("dialects/openai_chat.py", "completeness", "_choice_fault", "_message_fault")
-    planned = returned("pipeline/plan.py", "storable") | returned("pipeline/call.py", "_reason_to_withhold")
+    verdicts = calls(["pipeline/plan.py", "pipeline/call.py"], "Verdict")
+    planned = {word for call in verdicts for word in texts(call) - {"withheld", "answer", "negative"}}
     return dialect | planned | set(openai_chat._FAILED.values())
 
 
 def write_backs() -> set[str]:
     dropped = {call.args[0].value for call in calls(["pipeline/writeback.py"], "wrote")
                if isinstance(call.args[0], ast.Constant)}  # fmt: skip
-    return returned("pipeline/writeback.py", "_attempt") - {"retry"} | dropped
+    return returned("pipeline/writeback.py", "_attempt") - {"retry"} | dropped | set(get_args(PutResult))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +158,9 @@ def write_backs() -> set[str]:
         ("### Hits", hit_reasons),
         ("### Misses", miss_reasons),
         ("### Bypasses", bypass_reasons),
+        ("### Turned away", refusals),
         ("### Upstream failures", failures),
+        ("### An old answer for want of a better", stale_reasons),
         ("## Answers that are not stored", withheld),
         ("## Write-backs", write_backs),
         ("## Error codes", lambda: codes("RequestError") - {"invalid_request"}),
