@@ -10,8 +10,11 @@ import msgspec
 # gc=False below: such values are in no cycle, and a full store has many of them; the collector would stall the
 # event loop for as long as it takes to visit them all.
 
-Versions = tuple[tuple[str, int], ...]
-"""Tags, in order, with the version that each had at one moment; a version is never used twice for a tag."""
+Version = tuple[str, int]
+"""A tag and a version of it; a version is never used twice for a tag."""
+
+Versions = tuple[Version, ...]
+"""Tags, in order, with the version that each had at one moment."""
 
 JSON = Any  # a value made by msgspec.json.decode: dict, list, str, int, float, bool or None
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from stratacache.ports import Clock
-from stratacache.types import Absent, Entry, Versions
+from stratacache.types import Absent, Entry, Version, Versions
 
 MAX_TAGS = 65_536  # versions kept; callers name tags, so there may be any number of them
 
@@ -21,34 +21,33 @@ class VersionTable:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._versions: OrderedDict[str, int] = OrderedDict()
-        self._carried: dict[tuple[str, int], int] = {}
+        self._current: OrderedDict[str, Version] = OrderedDict()  # pairs, which all entries that carry one share
+        self._carried: dict[Version, int] = {}
         self._last = 0
         self.generation = 0
 
     def snapshot(self, tags: Iterable[str]) -> Versions:
         """The versions of ``tags``; one that has none is given one."""
-        return tuple([(tag, self._ensure(tag)) for tag in sorted(set(tags))])
+        return tuple([self._ensure(tag) for tag in sorted(set(tags))])
 
     def refuse(self, entry: Entry, tags: Sequence[str]) -> Absent | None:
         """Why ``entry`` must not answer a request that names ``tags``, None when it may."""
-        current = self._versions
-        if any(current.get(tag) != version for tag, version in entry.versions):
+        if not self.are_current(entry.versions):
             return Absent("outdated", self.snapshot((*entry.tags, *tags)))
         if not carries(entry, tags):
             return Absent("untagged", self.snapshot((*entry.tags, *tags)))
         return None
 
     def are_current(self, versions: Versions) -> bool:
-        return all(self._versions.get(tag) == version for tag, version in versions)
+        return all(self._current.get(pair[0]) == pair for pair in versions)
 
     def bump(self, tags: Iterable[str]) -> Versions:
         """Give each tag a version that it never had."""
         self.generation += 1
         changed = []
         for tag in sorted(set(tags)):
-            self._versions[tag] = version = self._next()
-            changed.append((tag, version))
+            self._current[tag] = pair = (tag, self._next())
+            changed.append(pair)
         self._trim()
         return tuple(changed)
 
@@ -72,24 +71,24 @@ class VersionTable:
 
     def fault(self, entries: Iterable[Entry]) -> str:
         """The first broken invariant, or ""; ``entries`` are all that are kept."""
-        carried: dict[tuple[str, int], int] = {}
+        carried: dict[Version, int] = {}
         for entry in entries:
             for pair in entry.versions:
                 carried[pair] = carried.get(pair, 0) + 1
         if carried != self._carried:
             return "the count of entries per tag is not what is kept"
-        if len(self._versions) > MAX_TAGS:
-            return f"{len(self._versions)} tags are kept where {MAX_TAGS} are allowed"
+        if len(self._current) > MAX_TAGS:
+            return f"{len(self._current)} tags are kept where {MAX_TAGS} are allowed"
         return ""
 
-    def _ensure(self, tag: str) -> int:
-        version = self._versions.get(tag)
-        if version is None:
-            self._versions[tag] = version = self._next()
+    def _ensure(self, tag: str) -> Version:
+        pair = self._current.get(tag)
+        if pair is None:
+            self._current[tag] = pair = (tag, self._next())
             self._trim()
         else:
-            self._versions.move_to_end(tag)
-        return version
+            self._current.move_to_end(tag)
+        return pair
 
     def _next(self) -> int:
         self._last = max(self._last + 1, int(self._clock.now() * 1e6))
@@ -97,8 +96,8 @@ class VersionTable:
 
     def _trim(self) -> None:
         """Forget the tags that were asked for least recently: their entries will miss."""
-        while len(self._versions) > MAX_TAGS:
-            self._versions.popitem(last=False)
+        while len(self._current) > MAX_TAGS:
+            self._current.popitem(last=False)
             self.generation += 1
 
 
