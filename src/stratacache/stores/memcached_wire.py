@@ -23,6 +23,10 @@ _MOST_UNSENT = 32 << 20  # bytes that the server did not take yet
 _LONGEST_LINE = 8192
 _LARGEST_VALUE = 64 << 20
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
+_DONE = frozenset(
+    {b"END", b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND", b"DELETED", b"TOUCHED", b"VERSION", *_ERRORS}
+)
+_FOREIGN = "what it says is not Memcached's protocol"
 _NOT_A_NUMBER = b"CLIENT_ERROR cannot increment"
 
 
@@ -163,7 +167,7 @@ class _Connection(asyncio.Protocol):
         end = self._buffer.find(b"\r\n", 0, _LONGEST_LINE)
         if end < 0:
             if len(self._buffer) >= _LONGEST_LINE:
-                self.close("what it says is not Memcached's protocol")
+                self.close(_FOREIGN)
             return False
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
@@ -177,13 +181,15 @@ class _Connection(asyncio.Protocol):
                 self._value = (words[1], self._size(words[3]), int(words[4]))
             elif words[0] == b"STAT":
                 self._reply.figures[words[1].decode()] = b" ".join(words[2:]).decode()
+            elif words[0] not in _DONE and not line.isdigit():
+                self.close(_FOREIGN)
             else:
                 self._finish(line)
                 if words[0] in _ERRORS[:2] and not line.startswith(_NOT_A_NUMBER):
                     # The rest of what was sent might be taken for commands.
                     self.close(f"it refused a command: {line.decode(errors='replace')}")
         except (IndexError, ValueError):
-            self.close("what it says is not Memcached's protocol")
+            self.close(_FOREIGN)
 
     @staticmethod
     def _size(word: bytes) -> int:
