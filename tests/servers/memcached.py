@@ -57,6 +57,8 @@ class MemcachedServer:
     def freeze(self) -> None:
         """It accepts connections (its kernel does) and never answers, until ``thaw``."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        os.waitpid(self._process.pid, os.WUNTRACED)  # until all its threads stand still
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+import uvloop
 from tests.clock import FakeClock
 from tests.servers.memcached import MemcachedServer, memcached
 
@@ -350,7 +351,20 @@ async def test_closing_ends_calls_that_wait(server: MemcachedServer, store: Memc
         await call
 
 
-# --- keys and times
+def test_it_works_on_the_loop_that_serves(server: MemcachedServer, clock: FakeClock) -> None:
+    async def use() -> None:
+        store = store_on(server, clock=clock)
+        await store.put(digest_of("a"), entry_of(clock, size=500_000))
+        assert await store.get(digest_of("a")) == entry_of(clock, size=500_000)
+        server.kill()
+        with pytest.raises(StoreError):
+            await store.get(digest_of("a"))
+        await store.close()
+
+    uvloop.run(use())
+
+
+# --- keys
 
 
 class CountingServer(wire.Server):

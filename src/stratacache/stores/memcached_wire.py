@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -128,8 +129,7 @@ class _Connection(asyncio.Protocol):
                 future.exception()  # a caller that waits for another reply first may never fetch it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(f"the connection broke: {exc}" if exc else "the server closed the connection")
