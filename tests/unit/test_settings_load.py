@@ -18,6 +18,8 @@ from stratacache.settings import (
     api_key,
     json_schema,
     load,
+    mask_url,
+    store_problem,
 )
 
 HASH = "sha256:" + "0123456789abcdef" * 4
@@ -61,7 +63,11 @@ def test_without_a_file_the_embedded_defaults_hold(in_empty_folder: Path) -> Non
     (local,) = settings.upstreams
     assert isinstance(local, EmbeddedSettings)
     assert (local.name, local.models) == ("local", ("smollm2-135m",))
-    assert settings.scenes == {"default": SceneSettings(ttl=3600.0, jitter=1 / 6)}
+    assert {name: scene.ttl for name, scene in settings.scenes.items()} == {
+        "default": 3600.0, "small_talk": 600.0, "knowledge": 3600.0, "realtime": 120.0, "business": 1800.0,
+        "general": 86400.0,
+    }  # fmt: skip
+    assert all(scene.jitter == 1 / 6 and scene.match is None for scene in settings.scenes.values())
 
 
 def test_the_file_in_the_working_folder_is_found(in_empty_folder: Path) -> None:
@@ -98,6 +104,83 @@ def test_the_tree_is_frozen() -> None:
 
 def test_the_default_scene_can_be_overridden(tmp_path: Path) -> None:
     assert loaded(tmp_path, "scenes: {default: {ttl: 5m}}").scenes["default"].ttl == 300.0
+
+
+def test_what_is_said_of_a_built_in_scene_changes_no_more_than_that(tmp_path: Path) -> None:
+    """A scene that were replaced as a whole would let realtime answers live an hour for want of a ttl."""
+    scenes = loaded(tmp_path, "scenes: {realtime: {stale_if_error: 5m}}").scenes
+    assert scenes["realtime"] == SceneSettings(ttl=120.0, stale_if_error=300.0)
+    assert load(None, {"STRATACACHE__SCENES__SMALL_TALK__JITTER": "0"}).scenes["small_talk"].ttl == 600.0
+
+
+def test_configured_scenes_come_first_and_in_their_order(tmp_path: Path) -> None:
+    scenes = loaded(tmp_path, "scenes: {zebra: {match: {tags: [z]}}, general: {}, ant: {}}").scenes
+    assert list(scenes)[:3] == ["zebra", "general", "ant"]
+    assert len(scenes) == 8
+
+
+def test_the_example_of_the_interface_contract_loads_where_its_code_exists(tmp_path: Path) -> None:
+    text = """
+tiers: {exact: {enabled: true, history_window: all, near_cache_bytes: 64MiB, negative_ttl: 2m, admission: open}}
+scenes: {knowledge: {ttl: 1h, jitter: 0.16}, realtime: {ttl: 2m, semantic: off}}
+versions: {grace: 30s}
+"""
+    settings = loaded(tmp_path, text)
+    assert not settings.scenes["realtime"].semantic
+    assert (settings.versions.grace, settings.tiers.exact.near_cache_bytes) == (30.0, 64 * 2**20)
+    assert settings.tiers.exact.negative_on == ("empty", 404, 422)
+
+
+def test_workers_may_share_a_store_that_processes_can_share(tmp_path: Path) -> None:
+    for store in ("sqlite:///x.db", "redis://h", "memcached://h"):
+        assert loaded(tmp_path, f"server: {{workers: 64}}\nstore: '{store}'").server.workers == 64
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h", "redis://h/", "redis://h:6379/15", "rediss://user:p%2Fw@h.example:6380/0?ca=/etc/ca.pem",
+        "redis://:p@[::1]:6379?prefix=a:b.c&max_connections=100", "redis+cluster://a:1,b:2,c", "rediss://user@h",
+        "rediss+cluster://u:p@a:1,b:2/?cert=c.pem&key=k.pem", "redis+sentinel://a:1,b:2/mymaster",
+        "rediss+sentinel://:p@a/my-master/3?prefix=x", "memcached://a:11211,b?prefix=x", "memcached://a/",
+        "rocksdb:///a/b", "rocksdb:////var/lib/x", "sqlite:///ä b.db",
+    ],
+)  # fmt: skip
+def test_stores_that_have_the_right_shape(url: str) -> None:
+    assert store_problem(url) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://", "names no host"),
+        ("redis://h:0", "must name hosts as host:port"),
+        ("redis://h:65536", "must name hosts as host:port"),
+        ("redis://h,", "must name hosts as host:port"),
+        ("redis://a,b", "names several hosts; use redis+cluster:// or redis+sentinel://"),
+        ("rediss://a,b", "use rediss+cluster://"),
+        ("redis://h/db", "nothing but the number of a database"),
+        ("redis+cluster://h/1", "takes no path"),
+        ("redis+sentinel://h", "must name the master"),
+        ("redis+sentinel://h/a/b", "must name the master"),
+        ("memcached://h/x", "takes no path"),
+        ("memcached://u@h", "takes no user or password"),
+        ("redis://a:b:c@h", "holds more than user:password"),
+        ("redis://u:p/w@h", "write %23, %40, %2F and %3F"),
+        ("redis://h?prefx=a", "did you mean prefix? known: prefix, max_connections"),
+        ("memcached://h?max_connections=1", "unknown option; known: prefix"),
+        ("redis://h?ca=x", "which is for TLS: use rediss://"),
+        ("redis+sentinel://h/m?ca=x", "use rediss+sentinel://"),
+        ("rediss://h?cert=x", "needs cert and key together"),
+        ("redis://h?prefix=a&prefix=b", "gives the option prefix twice"),
+        ("redis://h?prefix={a}", "prefix whose value is none: 1 to 64 letters"),
+        ("redis://h?max_connections=0", "a whole number from 1 to 10000"),
+        ("redis://h/ x", "must not contain spaces"),
+        ("memcached://hö", "percent-encode"),
+    ],
+)
+def test_stores_of_the_wrong_shape(url: str, told: str) -> None:
+    assert told in (store_problem(url) or "")
 
 
 def test_yaml_anchors_work(tmp_path: Path) -> None:
@@ -159,6 +242,20 @@ upstreams:
     assert masked["upstreams"][0]["base_url"] == "https://****@h.example/v1"
     assert masked["upstreams"][1]["api_key_env"] == "REMOTE_KEY"
     assert masked["auth"]["keys"][0]["tenant"] == "default"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://me:hunter2@h:1/0", "redis+sentinel://:hunter2@a:1,b:2/m", "rediss://hunter2@h"]
+)
+def test_masked_settings_hide_who_logs_in_to_the_store(tmp_path: Path, url: str) -> None:
+    masked = loaded(tmp_path, f"store: '{url}'").masked()["store"]
+    assert masked == url.replace(url.split("://")[1].split("@")[0], "****")
+    assert mask_url(f"cannot reach {url}: refused") == f"cannot reach {masked}: refused"
+
+
+@pytest.mark.parametrize("url", ["redis://me:hun/ter2@h", "redis://me:hun@ter2@h", "redis://me:hun?ter2@h"])
+def test_a_mask_covers_a_password_that_was_not_encoded(url: str) -> None:
+    assert mask_url(url) == "redis://****@h"
 
 
 def test_masked_defaults_load_again_as_the_same_settings(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 from tests.clock import FakeClock
+from tests.contract.backends import close
 
 from stratacache.errors import SettingsError
-from stratacache.stores import open_store
+from stratacache.stores import open_backend
 from stratacache.stores.memory import MemoryStore
 
 
 def test_memory() -> None:
-    assert isinstance(open_store("memory://", max_bytes=1000, clock=FakeClock()), MemoryStore)
+    assert isinstance(open_backend("memory://", max_bytes=1000, clock=FakeClock()).store, MemoryStore)
 
 
 async def test_sqlite_takes_relative_and_absolute_paths(
@@ -26,26 +27,26 @@ async def test_sqlite_takes_relative_and_absolute_paths(
         ("sqlite:///a/b.db", tmp_path / "a/b.db"),
         (f"sqlite:///{tmp_path}/c.db", tmp_path / "c.db"),
     ]:
-        store = open_store(url, max_bytes=1000, clock=FakeClock())
+        backend = open_backend(url, max_bytes=1000, clock=FakeClock())
         assert path.is_file()
-        await store.close()
+        await close(backend)
 
 
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("sqlit:///x.db", "unknown kind of store; use sqlite:///path or memory://"),
+        ("sqlit:///x.db", "unknown kind of store; did you mean sqlite://"),
         ("sqlite", "must be a URL"),
         ("sqlite://", "must name a file"),
         ("sqlite:///", "must name a file"),
         ("sqlite://x.db", "must name a file"),
         ("memory://x", "takes nothing after it"),
-        ("redis://:hunter2@h", "not available in this version"),
+        ("redis://:hunter2@", "names no host"),
     ],
 )
 def test_a_url_that_names_no_store_is_refused_without_being_repeated(url: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told) as caught:
-        open_store(url, max_bytes=1000, clock=FakeClock())
+        open_backend(url, max_bytes=1000, clock=FakeClock())
     assert "hunter2" not in str(caught.value)
 
 

@@ -2,33 +2,44 @@
 
 from stratacache.settings.loading import api_key, json_schema, load
 from stratacache.settings.mask import mask_url
-from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches, store_problem
+from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
+from stratacache.settings.store_urls import scheme_of, store_problem
 from stratacache.settings.tree import (
+    BUILT_IN_SCENES,
+    DEFAULT_SCENE,
+    AuditSettings,
     AuthKey,
     AuthSettings,
     EmbeddedSettings,
     ExactSettings,
     KvSettings,
+    MatchSettings,
     OpenAISettings,
     SceneSettings,
     ServerSettings,
     Settings,
     TiersSettings,
     UpstreamSettings,
+    VersionsSettings,
 )
 
 __all__ = [
+    "BUILT_IN_SCENES",
+    "DEFAULT_SCENE",
+    "AuditSettings",
     "AuthKey",
     "AuthSettings",
     "EmbeddedSettings",
     "ExactSettings",
     "KvSettings",
+    "MatchSettings",
     "OpenAISettings",
     "SceneSettings",
     "ServerSettings",
     "Settings",
     "TiersSettings",
     "UpstreamSettings",
+    "VersionsSettings",
     "alias_chain",
     "api_key",
     "is_loopback",
@@ -37,5 +48,6 @@ __all__ = [
     "load",
     "mask_url",
     "matches",
+    "scheme_of",
     "store_problem",
 ]

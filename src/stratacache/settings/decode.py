@@ -13,7 +13,14 @@ from stratacache.settings import units
 from stratacache.settings.mask import is_secret
 from stratacache.settings.rules import check_section
 from stratacache.settings.source import EnvText, Path, Problem, YamlError, parse_variable
-from stratacache.settings.tree import EmbeddedSettings, OpenAISettings, Section, UpstreamSettings
+from stratacache.settings.tree import (
+    BUILT_IN_SCENES,
+    EmbeddedSettings,
+    OpenAISettings,
+    SceneSettings,
+    Section,
+    UpstreamSettings,
+)
 
 MISSING = object()  # what a value that was refused decodes to
 
@@ -22,13 +29,11 @@ _KINDS: dict[str, type[Section]] = {"embedded": EmbeddedSettings, "openai": Open
 # Names of the interface contract whose code does not exist yet: "unknown key" would send people searching
 # for a typing error.
 _NOT_YET = {
-    "Settings": {"versions"},
     "UpstreamBase": {"replicas", "engine"},
-    "ExactSettings": {"near_cache_bytes", "negative_ttl", "admission"},
     "SemanticSettings": {"embedder", "index", "verifier", "max_error", "candidates", "judge", "mode"},
     "PromptSettings": {"canonicalise", "relocate_volatile"},
     "KvSettings": {"affinity"},
-    "SceneSettings": {"max_error", "semantic"},
+    "SceneSettings": {"max_error"},
 }
 _SHOWN = 60
 
@@ -62,7 +67,7 @@ class Decoder:
                 self._refuse(path, f"the key {field.name!r} is missing")
         if len(self.problems) > before:
             return MISSING
-        built = kind(**made)
+        built = msgspec.structs.replace(base, **made) if (base := _base(kind, path)) else kind(**made)
         for inner, message in check_section(built):
             self._refuse((*path, *inner), message)
         return built if len(self.problems) == before else MISSING
@@ -146,6 +151,11 @@ class Decoder:
     def _refuse(self, path: Path, message: str) -> Any:
         self.problems.append(Problem(path, message))
         return MISSING
+
+
+def _base(kind: type[Section], path: Path) -> Section | None:
+    """What a section changes rather than replaces: a built-in scene keeps the values that are not given anew."""
+    return BUILT_IN_SCENES.get(str(path[-1])) if kind is SceneSettings else None
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

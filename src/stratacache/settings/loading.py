@@ -21,7 +21,7 @@ from stratacache.settings.source import (
     overlay,
     report,
 )
-from stratacache.settings.tree import OpenAISettings, SceneSettings, Settings
+from stratacache.settings.tree import BUILT_IN_SCENES, OpenAISettings, Settings
 
 DEFAULT_FILE = "stratacache.yaml"
 _MAX_KEY_BYTES = 8192
@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Set
         problems += _key_problems(settings, environ)
     if problems:
         raise SettingsError(report(problems, origins))
-    return _with_default_scene(settings)
+    return _with_built_in_scenes(settings)
 
 
 def api_key(upstream: OpenAISettings, environ: Mapping[str, str]) -> str | None:
@@ -146,6 +146,7 @@ def _usable(key: str, source: str) -> str:
     return key
 
 
-def _with_default_scene(settings: Settings) -> Settings:
-    scenes = {"default": SceneSettings(), **settings.scenes}
-    return msgspec.structs.replace(settings, scenes=scenes)
+def _with_built_in_scenes(settings: Settings) -> Settings:
+    # The configured ones stay first, in their order: the first that matches a request takes it.
+    missing = {name: scene for name, scene in BUILT_IN_SCENES.items() if name not in settings.scenes}
+    return msgspec.structs.replace(settings, scenes={**settings.scenes, **missing})

@@ -11,7 +11,7 @@ HIDDEN = "****"
 _SECRET_NAME = re.compile(r"(?:^|_)(?:key|secret|password|token)(?:_|$)", re.IGNORECASE)
 # These hold the place of a secret, which an operator needs to see, and never the secret.
 _PLACES = frozenset({"api_key_env", "api_key_file"})
-_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
+_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)\S*@")
 
 
 def is_secret(name: str) -> bool:

@@ -10,22 +10,29 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from stratacache.settings.source import Path, Problem
+from stratacache.settings.store_urls import ONE_PROCESS, scheme_of, store_problem
 from stratacache.settings.tree import (
     EMBEDDED_MODEL,
     AuthSettings,
     EmbeddedSettings,
+    ExactSettings,
+    MatchSettings,
     OpenAISettings,
     PromptSettings,
     SceneSettings,
     Section,
     SemanticSettings,
-    ServerSettings,
     Settings,
     TiersSettings,
     UpstreamBase,
 )
 
 MAX_SCENES = 64
+MAX_CONDITIONS = 64
+MAX_MARKERS = 64
+MAX_DEFAULT_ANSWER = 10_000
+_HEADER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
 _SCENE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 _ALIAS_NAME = re.compile(r"[^\s*?\[\]]{1,256}")
 # Upper case only: a key pasted here by mistake (they hold '-' or lower case) is refused without being shown.
@@ -52,14 +59,18 @@ def is_loopback(host: str) -> bool:
 
 def check_section(section: Section) -> Found:
     """What is wrong within one section: (path below the section, message)."""
-    if isinstance(section, ServerSettings):
-        yield from _server(section)
-    elif isinstance(section, AuthSettings):
+    if isinstance(section, AuthSettings):
         yield from _auth(section)
     elif isinstance(section, UpstreamBase):
         yield from _upstream(section)
     elif isinstance(section, TiersSettings):
         yield from _tiers(section)
+    elif isinstance(section, ExactSettings):
+        yield from _exact(section)
+    elif isinstance(section, SceneSettings):
+        yield from _scene(section)
+    elif isinstance(section, MatchSettings):
+        yield from _match(section)
     elif isinstance(section, (SemanticSettings, PromptSettings)) and section.enabled:
         yield ("enabled",), "true is not available in this version; set it to false or leave it out"
 
@@ -75,15 +86,8 @@ def check_tree(settings: Settings) -> Iterator[Problem]:
     yield from _upstreams(settings)
     yield from _aliases(settings)
     yield from _store(settings)
+    yield from _workers(settings)
     yield from _scenes(settings.scenes)
-
-
-def _server(server: ServerSettings) -> Found:
-    if server.workers != 1:
-        yield (
-            ("workers",),
-            "only 1 works in this version: the in-process cache is not shared between processes",
-        )
 
 
 def _auth(auth: AuthSettings) -> Found:
@@ -148,6 +152,35 @@ def _tiers(tiers: TiersSettings) -> Found:
         yield ("order",), "must name exact, or set tiers.exact.enabled to false"
 
 
+def _exact(exact: ExactSettings) -> Found:
+    if exact.default_answer is not None and not 1 <= len(exact.default_answer) <= MAX_DEFAULT_ANSWER:
+        yield ("default_answer",), f"must be a text of 1 to {MAX_DEFAULT_ANSWER} characters"
+    if len(set(exact.negative_on)) != len(exact.negative_on):
+        yield ("negative_on",), "names one case twice"
+    if len(exact.negative_markers) > MAX_MARKERS:
+        yield ("negative_markers",), f"at most {MAX_MARKERS} texts, as every answer is searched for each"
+
+
+def _scene(scene: SceneSettings) -> Found:
+    if scene.semantic:
+        yield ("semantic",), "only off is available in this version"
+
+
+def _match(match: MatchSettings) -> Found:
+    kinds = (match.headers, match.routes, match.models, match.tags)
+    if not any(kinds):
+        yield (), "names no condition; leave 'match' out for a scene that callers name themselves"
+    if sum(map(len, kinds)) > MAX_CONDITIONS:
+        yield (), f"at most {MAX_CONDITIONS} conditions"
+    for name, pattern in match.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            yield ("headers", name), "is not the name of a header"
+        elif name.lower() in _CREDENTIALS:
+            yield ("headers", name), "carries a secret, which must not stand in the configuration"
+        elif not 1 <= len(pattern) <= 256:
+            yield ("headers", name), "must be a value or pattern of 1 to 256 characters"
+
+
 def _upstreams(settings: Settings) -> Iterator[Problem]:
     if not settings.upstreams:
         yield Problem(("upstreams",), "names no upstream; leave it out for the embedded engine")
@@ -203,19 +236,14 @@ def _store(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def store_problem(url: str) -> str | None:
-    """Why ``url`` is no store of this version, without repeating it (it may hold a password), or None."""
-    scheme, found, rest = url.partition("://")
-    if not found:
-        return "must be a URL: sqlite:///relative/path, sqlite:////absolute/path or memory://"
-    if scheme == "memory":
-        return None if not rest else "memory:// takes nothing after it"
-    if scheme == "sqlite":
-        good = re.fullmatch(r"/[^?#]*[^?#/]", rest)
-        return None if good else "must name a file: sqlite:///relative/path or sqlite:////absolute/path"
-    if scheme in ("redis", "rediss", "redis+cluster", "redis+sentinel", "memcached", "rocksdb"):
-        return f"{scheme}:// is not available in this version; use sqlite:///path or memory://"
-    return "unknown kind of store; use sqlite:///path or memory://"
+def _workers(settings: Settings) -> Iterator[Problem]:
+    scheme = scheme_of(settings.store)
+    if settings.server.workers > 1 and scheme in ONE_PROCESS:
+        yield Problem(
+            ("server", "workers"),
+            f"must be 1 with {scheme}://, which only one process can use; for more workers choose a store that "
+            "they can share, such as sqlite:///path or redis://host",
+        )
 
 
 def _scenes(scenes: Mapping[str, SceneSettings]) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from stratacache.settings.units import DURATION_FORM, SIZE_FORM
 from stratacache.types import Right, TierName
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-_HOUR, _DAY = 3600.0, 86400.0
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 EMBEDDED_MODEL = "smollm2-135m"
 
@@ -56,7 +56,7 @@ class ServerSettings(Section, frozen=True, kw_only=True):
         _meta("address to listen on", "a host name or an IP address", pattern=r"^[A-Za-z0-9.:_-]{1,255}$"),
     ] = "127.0.0.1"
     port: Annotated[int, _meta("0 takes a free port", "a port from 0 to 65535", ge=0, le=65535)] = 8900
-    workers: Annotated[int, _meta("processes; 1 in this version", "a whole number from 1", ge=1, le=256)] = 1
+    workers: Annotated[int, _meta("processes that serve", "a whole number from 1 to 64", ge=1, le=64)] = 1
     max_body: Annotated[int, _size("largest request body", _KIB, 2 * _GIB)] = 8 * _MIB
     drain_timeout: Annotated[
         float, _duration("answers in flight may take this long at shutdown", 0, _DAY)
@@ -151,6 +151,58 @@ class ExactSettings(Section, frozen=True, kw_only=True):
     ] = "all"
     budget: Annotated[float, _duration("a lookup that takes longer is a miss", 0.001, 60)] = 0.05
     max_entry: Annotated[int, _size("larger answers are not stored", _KIB, _GIB)] = _MIB
+    near_cache_bytes: Annotated[
+        int, _size("memory of each process for copies of a shared store's entries; 0 for none", 0)
+    ] = 64 * _MIB
+    negative_ttl: Annotated[float, _duration("'no answer' is remembered this long; 0 for not", 0, _DAY)] = (
+        120.0
+    )
+    negative_on: Annotated[
+        tuple[Literal["empty", 404, 410, 422], ...],
+        Meta(description="what counts as 'no answer': an empty answer, and statuses of the upstream"),
+    ] = ("empty", 404, 422)
+    negative_markers: Annotated[
+        tuple[
+            Annotated[str, _meta("text", "a text of 1 to 1000 characters", min_length=1, max_length=1000)],
+            ...,
+        ],
+        Meta(description="an answer that contains one of these texts counts as 'no answer'"),
+    ] = ()
+    admission: Annotated[
+        Literal["open", "shed", "closed"],
+        Meta(description="whether questions that were never seen before may reach the upstream"),
+    ] = "open"
+    default_answer: Annotated[
+        str | None,
+        Meta(description="what is said instead of asking the upstream; null: refused with status 429"),
+    ] = None
+    shed_above: Annotated[
+        int,
+        _meta(
+            "calls in flight to one upstream from which on it counts as saturated",
+            "a whole number from 1 to 100000",
+            ge=1,
+            le=100_000,
+        ),
+    ] = 64
+    filter_capacity: Annotated[
+        int,
+        _meta(
+            "questions that the filter of questions seen has room for",
+            "a whole number from 1000 to 1000000000",
+            ge=1000,
+            le=10**9,
+        ),
+    ] = 1_000_000
+    filter_error: Annotated[
+        float,
+        _meta(
+            "share of new questions that the filter may take for seen ones",
+            "a number from 0.000001 to 0.5",
+            ge=1e-6,
+            le=0.5,
+        ),
+    ] = 0.01
 
 
 class SemanticSettings(Section, frozen=True, kw_only=True):
@@ -183,14 +235,84 @@ class TiersSettings(Section, frozen=True, kw_only=True):
     kv: KvSettings = KvSettings()
 
 
+_Patterns = tuple[
+    Annotated[
+        str, _meta("pattern", "a value or pattern of 1 to 256 characters", min_length=1, max_length=256)
+    ],
+    ...,
+]
+
+
+class MatchSettings(Section, frozen=True, kw_only=True):
+    """Which requests belong to a scene: all kinds of conditions that are given must hold. Patterns have * ? []."""
+
+    headers: Annotated[
+        Mapping[str, str], Meta(description="header names and patterns of their values; all hold")
+    ] = {}
+    routes: Annotated[
+        _Patterns, Meta(description="paths such as /v1/chat/completions; one of them holds")
+    ] = ()
+    models: Annotated[_Patterns, Meta(description="models, aliases resolved; one of them holds")] = ()
+    tags: Annotated[
+        _Patterns, Meta(description="tags of the request; one of them holds for one of its tags")
+    ] = ()
+
+
 class SceneSettings(Section, frozen=True, kw_only=True):
-    """How long the answers of one kind of traffic live."""
+    """How the answers of one kind of traffic are cached."""
 
     ttl: Annotated[float, _duration("life of an answer", 1)] = _HOUR
     jitter: Annotated[
         float,
         _meta("the ttl varies by this part either way", "a number from 0 to below 1", ge=0, lt=1),
     ] = 1 / 6
+    exact: Annotated[bool, Meta(description="the exact tier answers and stores")] = True
+    semantic: Annotated[bool, Meta(description="only off in this version")] = False
+    stale_if_error: Annotated[
+        float,
+        _duration("an expired answer still serves this long when the upstream fails; 0 for not", 0, 7 * _DAY),
+    ] = 0.0
+    early_refresh: Annotated[
+        float,
+        _meta(
+            "how eagerly an entry that is asked for is renewed before it expires; 0 for never",
+            "a number from 0 to 100",
+            ge=0,
+            le=100,
+        ),
+    ] = 1.0
+    match: Annotated[
+        MatchSettings | None, Meta(description="which requests it is for; null: only those that name it")
+    ] = None
+
+
+DEFAULT_SCENE = "default"
+BUILT_IN_SCENES: Mapping[str, SceneSettings] = {
+    DEFAULT_SCENE: SceneSettings(),
+    "small_talk": SceneSettings(ttl=10 * _MINUTE),
+    "knowledge": SceneSettings(ttl=_HOUR),
+    "realtime": SceneSettings(ttl=2 * _MINUTE),
+    "business": SceneSettings(ttl=30 * _MINUTE),
+    "general": SceneSettings(ttl=_DAY),
+}
+"""There without configuration. What a configuration says of one of them changes these values, and leaves the rest."""
+
+
+class VersionsSettings(Section, frozen=True, kw_only=True):
+    """Invalidation by versions of tags."""
+
+    grace: Annotated[
+        float,
+        _duration("answers that are under way when their tag is invalidated get this long to end", 0, _HOUR),
+    ] = 30.0
+
+
+class AuditSettings(Section, frozen=True, kw_only=True):
+    """The record of invalidations."""
+
+    path: Annotated[str | None, Meta(description="file that they are noted in; null for none")] = (
+        ".stratacache/audit.jsonl"
+    )
 
 
 class Settings(Section, frozen=True, kw_only=True):
@@ -203,13 +325,19 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     aliases: Annotated[Mapping[str, str], Meta(description="other names for models")] = {}
     store: Annotated[
-        str, Meta(description="sqlite:///relative/path, sqlite:////absolute/path or memory://")
+        str,
+        Meta(
+            description="memory://, sqlite:///path, rocksdb:///path, redis://host, redis+cluster://h1,h2, "
+            "redis+sentinel://h1,h2/master (rediss for TLS) or memcached://h1,h2"
+        ),
     ] = "sqlite:///.stratacache/cache.db"
     store_max_bytes: Annotated[int, _size("the store keeps at most this much", _MIB)] = _GIB
     tiers: TiersSettings = TiersSettings()
     scenes: Annotated[Mapping[str, SceneSettings], Meta(description="kinds of traffic")] = msgspec.field(
-        default_factory=lambda: {"default": SceneSettings()}
+        default_factory=lambda: dict(BUILT_IN_SCENES)
     )
+    versions: VersionsSettings = VersionsSettings()
+    audit: AuditSettings = AuditSettings()
 
     def masked(self) -> dict[str, Any]:
         """Plain values as in the file (durations in seconds, sizes in bytes) with every secret hidden."""
