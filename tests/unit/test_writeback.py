@@ -176,3 +176,32 @@ async def test_a_retry_does_not_put_an_older_answer_over_a_newer_one() -> None:
     await work.close()
     assert store.entries == {b"k": newer}
     assert recorder.results == {"stored": 1, "superseded": 1}
+
+
+async def test_several_puts_are_under_way_at_once_but_never_two_under_one_digest() -> None:
+    clock, recorder, store = FakeClock(), Counting(), FaultyStore()
+    under_way: list[bytes] = []
+    most = 0
+
+    async def put(digest: bytes, entry: Entry) -> PutResult:
+        nonlocal most
+        assert digest not in under_way
+        under_way.append(digest)
+        most = max(most, len(under_way))
+        await asyncio.sleep(0)
+        under_way.remove(digest)
+        store.entries[digest] = entry
+        return "stored"
+
+    store.put = put  # type: ignore[method-assign]
+    work = WriteBack(store, recorder, clock, max_bytes=10_000)
+    work.start()
+    for number in range(30):
+        work.submit(b"%d" % (number % 3), entry(clock, number), lambda: None)
+    assert await work.drain(5)
+    await work.close()
+    assert most == 3
+    assert [len(store.entries[b"%d" % digest].body) for digest in range(3)] == [27, 28, 29], (
+        "the newest stands"
+    )
+    work.check()

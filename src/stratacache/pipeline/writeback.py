@@ -12,6 +12,7 @@ from stratacache.types import Entry
 
 log = logging.getLogger(__name__)
 
+WORKERS = 8  # puts under way at once: a store may write several in one go
 PUT_TIMEOUT = 5.0  # seconds for one attempt
 BACKOFF = (0.05, 0.2, 0.8)  # seconds before the second, third and fourth attempt
 
@@ -27,7 +28,7 @@ class _Pending:
 
 
 class WriteBack:
-    """A bounded queue of puts with one worker.
+    """A bounded queue of puts with a few workers; puts under one digest follow each other.
 
     Args:
         store: the target.
@@ -48,7 +49,8 @@ class WriteBack:
         self._waiting_bytes = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._worker: asyncio.Task[None] | None = None
+        self._writing: dict[bytes, list[_Pending]] = {}  # digests under way, and what waits for each
+        self._workers: list[asyncio.Task[None]] = []
 
     def submit(self, digest: bytes, entry: Entry, on_first_attempt: Callable[[], None]) -> None:
         """Queue ``entry``; ``on_first_attempt`` runs once it is readable, was tried, or was dropped."""
@@ -63,8 +65,8 @@ class WriteBack:
         self._queue.put_nowait(pending)
 
     def start(self) -> None:
-        """Start the worker; needs a running loop."""
-        self._worker = asyncio.create_task(self._work(), name="writeback")
+        """Start the workers; needs a running loop."""
+        self._workers = [asyncio.create_task(self._work(), name="writeback") for _ in range(WORKERS)]
 
     async def drain(self, timeout: float) -> bool:
         """Wait until all is settled; False when ``timeout`` seconds were not enough."""
@@ -76,22 +78,28 @@ class WriteBack:
         return True
 
     async def close(self) -> None:
-        """Stop the worker; what still waits is lost (drain first)."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-            self._worker = None
+        """Stop the workers; what still waits is lost (drain first)."""
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers = []
 
     def check(self) -> None:
         """Raise AssertionError when the counts disagree with the queue."""
         assert self._unsettled >= self._queue.qsize()
         assert (self._unsettled == 0) == self._idle.is_set()
-        assert self._unsettled > 0 or (self._waiting_bytes == 0 and not self._newest)
+        assert self._unsettled > 0 or (self._waiting_bytes == 0 and not self._newest and not self._writing)
 
     async def _work(self) -> None:
         while True:
             pending = await self._queue.get()
+            if pending.digest in self._writing:
+                self._writing[pending.digest].append(pending)
+                continue
+            self._writing[pending.digest] = []
             result = await self._attempt(pending)
+            for held in self._writing.pop(pending.digest):
+                self._queue.put_nowait(held)
             if pending.attempt == 1:
                 pending.on_first_attempt()
             if result == "retry":

@@ -32,22 +32,29 @@ class Breaker:
         self._trial_until = now + self._pause
         return True
 
-    def succeeded(self) -> None:
+    def succeeded(self) -> bool:
+        """Note a success; True when it closed the breaker."""
+        was_open = self._open_until is not None
         self._failures = 0
-        self._pause = FIRST_PAUSE
-        self._open_until = None
-        self._trial_until = 0.0
+        if was_open:
+            self._pause = FIRST_PAUSE
+            self._open_until = None
+            self._trial_until = 0.0
+        return was_open
 
-    def failed(self, now: float) -> None:
+    def failed(self, now: float) -> bool:
+        """Note a failure; True when it opened the breaker, after it had been closed."""
         self._failures += 1
+        was_closed = self._open_until is None
         if self._open_until is not None:
             if now < self._open_until:
-                return  # a call that began before it opened
+                return False  # a call that began before it opened
             self._pause = min(LONGEST_PAUSE, self._pause * 2)
         elif self._failures < FAILURES:
-            return
+            return False
         self._open_until = now + self._pause
         self._trial_until = 0.0
+        return was_closed
 
     def state(self, now: float) -> BreakerState:
         if self._open_until is None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from stratacache.errors import StoreDown, StoreError, StoreSlow
-from stratacache.policy.breaker import Breaker, BreakerState
+from stratacache.policy.breaker import FAILURES, Breaker, BreakerState
 from stratacache.ports import Clock, Store
 from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats
+
+log = logging.getLogger(__name__)
 
 
 class GuardedStore:
     """A ``ports.Store`` whose ``get`` takes no longer than its budget, and none at all while the breaker is open.
 
-    Writes pass unguarded, as nobody waits for them, and an administrator's invalidation is always tried; but what they
-    meet counts for the breaker too.
+    Writes pass unguarded, as nobody waits for them, and an administrator's invalidation is always tried.
 
     Args:
         budget: seconds that a look-up may take.
@@ -40,13 +42,18 @@ class GuardedStore:
             async with asyncio.timeout(self._budget):
                 found = await self._store.get(digest, tags)
         except TimeoutError as error:
-            self._breaker.failed(self._clock.monotonic())
+            self._failed()
             raise StoreSlow(f"the store did not answer within {self._budget:g} s") from error
         except StoreError:
-            self._breaker.failed(self._clock.monotonic())
+            self._failed()
             raise
-        self._breaker.succeeded()
+        if self._breaker.succeeded():
+            log.warning("the store answers again")
         return found
+
+    def _failed(self) -> None:
+        if self._breaker.failed(self._clock.monotonic()):
+            log.warning("the store failed %d times in a row: it is left alone for a while", FAILURES)
 
     async def put(self, digest: bytes, entry: Entry) -> PutResult:
         return await self._store.put(digest, entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from stratacache.errors import StoreError
+from stratacache.errors import StoreDown, StoreError
 from stratacache.ports import Clock, Store
 from stratacache.types import Absent, Hit, Key, Miss
 
@@ -32,7 +32,8 @@ class ExactTier:
         try:
             found = await self._store.get(key.digest, tags)
         except StoreError as error:
-            log.warning("exact lookup failed: %s", error)
+            if not isinstance(error, StoreDown):  # which would be said at every request
+                log.warning("exact lookup failed: %s", error)
             return Miss(error.code)
         except Exception:
             log.exception("exact lookup failed in a way that its store does not announce")
