@@ -49,7 +49,8 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     """What the caller asked of the cache; callers may only be stricter than the configuration.
 
     ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none. ``admit`` lets a new question
-    into a closed set, for administrators.
+    into a closed set, for administrators. ``min_fresh``: seconds that an entry must have left; ``stale_if_error``: the
+    most seconds past its life that one may answer when the upstream fails, None for as long as the scene allows.
     """
 
     no_store: bool = False
@@ -61,6 +62,8 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     scene: str = "default"
     tags: tuple[str, ...] = ()
     admit: bool = False
+    min_fresh: float = 0.0
+    stale_if_error: float | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
