@@ -34,12 +34,21 @@ def test_nothing_asked() -> None:
         ("no-store", CacheControl(no_store=True)),
         ("NO-CACHE", CacheControl(no_cache=True)),
         ("only-if-cached", CacheControl(only_if_cached=True)),
-        ("max-age=60", CacheControl(max_age=60)),
-        ('max-age="60"', CacheControl(max_age=60)),
-        (" max-age = 60 , no-cache", CacheControl(max_age=60, no_cache=True)),
-        ("max-age=60, max-age=5", CacheControl(max_age=5)),
-        ("max-age=5, max-age=60", CacheControl(max_age=5)),
-        ("private, stale-if-error=3, x=y, ,", CacheControl()),
+        ("max-age=60", CacheControl(max_age=60, stale_if_error=0)),
+        ('max-age="60"', CacheControl(max_age=60, stale_if_error=0)),
+        (" max-age = 60 , no-cache", CacheControl(max_age=60, no_cache=True, stale_if_error=0)),
+        ("max-age=60, max-age=5", CacheControl(max_age=5, stale_if_error=0)),
+        ("max-age=5, max-age=60", CacheControl(max_age=5, stale_if_error=0)),
+        ("min-fresh=30", CacheControl(min_fresh=30, stale_if_error=0)),
+        ("min-fresh=3, min-fresh=30", CacheControl(min_fresh=30, stale_if_error=0)),
+        ("min-fresh=0", CacheControl()),
+        ("stale-if-error=3", CacheControl(stale_if_error=3)),
+        ("stale-if-error=3, max-stale=2", CacheControl(stale_if_error=2)),
+        ("max-stale=9, stale-if-error=3, max-stale", CacheControl(stale_if_error=3)),
+        ("max-stale", CacheControl()),
+        ("max-age=60, max-stale", CacheControl(max_age=60)),
+        ("max-age=60, max-stale=5", CacheControl(max_age=60, stale_if_error=5)),
+        ("private, no-transform, x=y, ,", CacheControl()),
     ],
 )
 def test_cache_control(text: str, expected: CacheControl) -> None:
@@ -57,10 +66,12 @@ def test_the_rest_of_the_headers() -> None:
             "x-strata-profile": "gold",
             "x-strata-conversation": "c-1",
             "x-strata-min-confidence": "0.95",
+            "x-strata-admit": "true",
         }
     )
     assert got == Directives(
-        CacheControl(ttl=600, tiers=frozenset({"exact"}), scene="news", tags=("a", "b")),
+        CacheControl(ttl=600, tiers=frozenset({"exact"}), scene="news", tags=("a", "b"), admit=True),
+        scene="news",
         namespace="team/one",
         profile="gold",
         conversation="c-1",
@@ -74,9 +85,24 @@ def test_an_empty_tier_list_asks_no_tier() -> None:
 
 def test_litellms_field_means_the_same_and_the_stricter_holds() -> None:
     field = {"no-cache": True, "no-store": None, "ttl": 5, "s-maxage": 9.5, "namespace": "n"}
-    assert read({}, field) == Directives(CacheControl(no_cache=True, max_age=9.5, ttl=5), namespace="n")
+    assert read({}, field) == Directives(
+        CacheControl(no_cache=True, max_age=9.5, ttl=5, stale_if_error=0), namespace="n"
+    )
     both = control({"cache-control": "max-age=60", "x-strata-ttl": "3"}, field)
     assert (both.max_age, both.ttl) == (9.5, 3)
+
+
+def test_litellms_field_says_whether_to_use_the_cache_at_all() -> None:
+    assert read({}, {"use-cache": True}) == Directives(CacheControl())
+    assert control({}, {"use-cache": None}) == CacheControl()
+    assert control({}, {"use-cache": False}).no_store
+    assert control({}, {"use-cache": True, "no-store": True}).no_store
+
+
+def test_a_scene_that_the_caller_does_not_name_is_left_open() -> None:
+    got = read({"x-strata-ttl": "5"})
+    assert (got.scene, got.control.scene) == (None, "default")
+    assert read({"x-strata-scene": "default"}).scene == "default"
 
 
 @pytest.mark.parametrize(
@@ -86,6 +112,11 @@ def test_litellms_field_means_the_same_and_the_stricter_holds() -> None:
         ({"cache-control": "max-age"}, None, "cache-control: max-age"),
         ({"cache-control": "max-age=-1"}, None, "cache-control: max-age"),
         ({"cache-control": "max-age=5, max-age=x"}, None, "cache-control: max-age"),
+        ({"cache-control": "min-fresh"}, None, "cache-control: min-fresh"),
+        ({"cache-control": "max-stale=x"}, None, "cache-control: max-stale"),
+        ({"cache-control": "stale-if-error"}, None, "cache-control: stale-if-error"),
+        ({"x-strata-admit": "yes"}, None, "x-strata-admit"),
+        ({}, {"use-cache": 1}, "cache.use-cache"),
         ({"x-strata-ttl": "10m"}, None, "x-strata-ttl"),
         ({"x-strata-ttl": "1e3"}, None, "x-strata-ttl"),
         ({"x-strata-ttl": "٣"}, None, "x-strata-ttl"),
@@ -121,8 +152,10 @@ def test_refusals_name_the_place(headers: dict[str, str], field: dict[str, Any] 
 
 
 NAMES = ("cache-control", "tiers", "scene", "tags", "ttl", "namespace", "profile", "conversation",
-         "min-confidence")  # fmt: skip
-VALUES = st.text("".join(map(chr, range(256)))) | st.text(string.digits + ".,=-e max-age no-store")
+         "min-confidence", "admit")  # fmt: skip
+VALUES = st.text("".join(map(chr, range(256)))) | st.text(
+    string.digits + ".,=-e max-age no-store min-fresh max-stale"
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -133,7 +166,9 @@ JSON = st.recursive(
 @given(
     headers=st.dictionaries(st.sampled_from(NAMES), VALUES),
     field=st.none()
-    | st.dictionaries(st.sampled_from(["no-cache", "no-store", "ttl", "s-maxage", "namespace", "x"]), JSON),
+    | st.dictionaries(
+        st.sampled_from(["no-cache", "no-store", "use-cache", "ttl", "s-maxage", "namespace", "x"]), JSON
+    ),
 )
 def test_whatever_is_sent_is_understood_or_refused(
     headers: dict[str, str], field: dict[str, Any] | None
@@ -145,3 +180,5 @@ def test_whatever_is_sent_is_understood_or_refused(
         return
     assert got.ttl is None or 0 <= got.ttl < 1e12
     assert got.scene in SCENES
+    assert 0 <= got.min_fresh < 1e12
+    assert got.stale_if_error is None or 0 <= got.stale_if_error < 1e12

@@ -9,6 +9,7 @@ from typing import get_args
 import msgspec
 
 from stratacache.errors import RequestError
+from stratacache.settings import DEFAULT_SCENE
 from stratacache.types import JSON, CacheControl, TierName
 
 TIERS: frozenset[str] = frozenset(get_args(TierName))
@@ -28,13 +29,17 @@ DIRECTIVE_HEADERS = (
 )
 """Every request header that this module reads."""
 
-_LITELLM_FIELDS = ("no-cache", "no-store", "ttl", "s-maxage", "namespace")
+_LITELLM_FIELDS = ("use-cache", "no-cache", "no-store", "ttl", "s-maxage", "namespace")
 
 
 class Directives(msgspec.Struct, frozen=True):
-    """``control`` for the pipeline, and the parts of the scope and route that a caller may name."""
+    """``control`` for the pipeline, and the parts of the scope and route that a caller may name.
+
+    ``scene`` is None when the caller named none: then ``control`` has the default one, and conditions may pick another.
+    """
 
     control: CacheControl
+    scene: str | None = None
     namespace: str = ""
     profile: str = ""
     conversation: str = ""
@@ -61,21 +66,26 @@ def read_directives(
         return _NONE
     alias = _read_litellm(litellm or {})
     cache = _cache_control(headers.get("cache-control", ""))
-    ages = [_seconds(value, "cache-control: max-age") for value in cache.get("max-age", ())]
+    max_age = _least(*_directive(cache, "max-age"), alias.max_age)
+    min_fresh = max(_directive(cache, "min-fresh"), default=0.0)
     _probability(headers, "x-strata-min-confidence")  # an exact hit has confidence 1: any value is met
+    scene = _scene(headers.get("x-strata-scene"), scenes)
     control = CacheControl(
         no_store="no-store" in cache or alias.no_store,
         no_cache="no-cache" in cache or alias.no_cache,
         only_if_cached="only-if-cached" in cache,
-        max_age=_least(*ages, alias.max_age),
+        max_age=max_age,
         ttl=_least(_seconds(headers.get("x-strata-ttl"), "x-strata-ttl"), alias.ttl),
         tiers=_tiers(headers.get("x-strata-tiers")),
-        scene=_scene(headers.get("x-strata-scene"), scenes),
+        scene=scene or DEFAULT_SCENE,
         tags=_tags(headers.get("x-strata-tags")),
-        admit=headers.get("x-strata-admit", "") not in ("", "0", "false"),
+        admit=_switch(headers, "x-strata-admit"),
+        min_fresh=min_fresh,
+        stale_if_error=_stale_limit(cache, strict=max_age is not None or min_fresh > 0),
     )
     return Directives(
         control=control,
+        scene=scene,
         namespace=_word(headers, "x-strata-namespace") or alias.namespace,
         profile=_word(headers, "x-strata-profile"),
         conversation=_word(headers, "x-strata-conversation"),
@@ -100,17 +110,20 @@ def _read_litellm(cache: Mapping[str, JSON]) -> _LiteLLM:
         raise _refuse("cache.namespace", "must be 1 to 64 letters, digits, '_', '.', ':', '/' or '-'")
     return _LiteLLM(
         no_cache=_flag(cache, "no-cache"),
-        no_store=_flag(cache, "no-store"),
+        # To those who run LiteLLM's cache on request only, use-cache: false says what no-store says to the others.
+        no_store=_flag(cache, "no-store") or not _flag(cache, "use-cache", unsaid=True),
         ttl=_seconds(cache.get("ttl"), "cache.ttl"),
         max_age=_seconds(cache.get("s-maxage"), "cache.s-maxage"),
         namespace=namespace,
     )
 
 
-def _flag(cache: Mapping[str, JSON], name: str) -> bool:
+def _flag(cache: Mapping[str, JSON], name: str, *, unsaid: bool = False) -> bool:
     value = cache.get(name)
-    if value is None or isinstance(value, bool):
-        return bool(value)
+    if value is None:
+        return unsaid
+    if isinstance(value, bool):
+        return value
     raise _refuse(f"cache.{name}", "must be true or false")
 
 
@@ -123,6 +136,28 @@ def _cache_control(text: str) -> dict[str, list[str]]:
     return directives
 
 
+def _directive(cache: Mapping[str, list[str]], name: str) -> list[float]:
+    """The seconds that a directive was given, as often as it was."""
+    found = [_seconds(value, f"cache-control: {name}") for value in cache.get(name, ())]
+    return [value for value in found if value is not None]
+
+
+def _stale_limit(cache: Mapping[str, list[str]], *, strict: bool) -> float | None:
+    """How long past its life an entry may answer when the upstream fails; None leaves it to the scene.
+
+    ``stale-if-error=N`` (RFC 5861) and ``max-stale=N`` (RFC 9111) bound it. Who bounds an entry's age (``strict``) and
+    says neither wants no stale answer: RFC 9111 section 5.2.1.1.
+    """
+    consents = cache.get("max-stale", [])
+    bounds = [
+        *_directive(cache, "stale-if-error"),
+        *_directive({"max-stale": [n for n in consents if n]}, "max-stale"),
+    ]
+    if bounds or consents:
+        return min(bounds, default=None)
+    return 0.0 if strict else None
+
+
 def _seconds(value: JSON, where: str) -> float | None:
     if value is None:
         return None
@@ -131,6 +166,13 @@ def _seconds(value: JSON, where: str) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12:
         return float(value)
     raise _refuse(where, "must be a number of seconds, 0 or more")
+
+
+def _switch(headers: Mapping[str, str], name: str) -> bool:
+    text = headers.get(name, "false").strip().lower()
+    if text not in ("true", "1", "false", "0"):
+        raise _refuse(name, "must be true or false")
+    return text in ("true", "1")
 
 
 def _probability(headers: Mapping[str, str], name: str) -> float | None:
@@ -156,10 +198,8 @@ def _tiers(text: str | None) -> frozenset[str] | None:
     return names - {"none"}
 
 
-def _scene(text: str | None, scenes: Collection[str]) -> str:
-    if text is None:
-        return "default"
-    if text not in scenes:
+def _scene(text: str | None, scenes: Collection[str]) -> str | None:
+    if text is not None and text not in scenes:
         raise _refuse(
             "x-strata-scene", f"names no configured scene; configured are {', '.join(sorted(scenes))}"
         )
