@@ -13,7 +13,7 @@ from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.chat import ChatEndpoint
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
-from stratacache.gateway.prepare import Preparer
+from stratacache.gateway.prepare import CHAT_PATH, Preparer
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
@@ -114,7 +114,9 @@ class System:
         max_body = settings.server.max_body
         authenticator = Authenticator(settings.auth)
         router = Router(settings.upstreams, settings.aliases)
-        self.preparer = preparer = Preparer(authenticator, router, self.upstreams, self.policy)
+        self.preparer = preparer = Preparer(
+            authenticator, router, self.upstreams, self.policy, settings.scenes
+        )
         chat = ChatEndpoint(preparer, self.pipeline, clock, max_body=max_body)
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
         engines: dict[str, EngineStats] = {
@@ -135,7 +137,7 @@ class System:
         )
         return App(
             {
-                "/v1/chat/completions": {"POST": chat},
+                CHAT_PATH: {"POST": chat},
                 "/v1/models": {"GET": operations.models},
                 "/v1/models/*": {"GET": operations.models},
                 "/v1/*": {"*": passthrough},

@@ -208,3 +208,38 @@ async def test_a_saturated_upstream_is_spared_the_new_questions(fake: FakeUpstre
         gate.open()
         assert (await busy)[0] == 200
         assert (await verdict(gateway, question("New?")))[:2] == (200, "miss")
+
+
+async def test_a_scene_is_picked_by_what_the_request_shows(fake: FakeUpstream) -> None:
+    config = {
+        "scenes": {
+            "support": {"ttl": 50, "jitter": 0, "match": {"headers": {"x-app": "support-*"}}},
+            "prices": {"ttl": 20, "jitter": 0, "match": {"tags": ["kb:*"]}},
+            "private": {"exact": False, "match": {"headers": {"x-app": "intranet"}}},
+        }
+    }
+    async with running_gateway(fake, config) as gateway:
+        for number, (headers, ttl) in enumerate(
+            [({"x-app": "support-eu"}, 50), ({"x-strata-tags": "kb:1"}, 20)]
+        ):
+            body = question(f"Question {number}?")
+            await verdict(gateway, body, **headers)
+            gateway.clock.advance(ttl - 1)
+            assert (await verdict(gateway, body, **headers))[1] == "hit"
+            gateway.clock.advance(1)
+            assert (await verdict(gateway, body, **headers))[1] == "miss"
+        assert (await verdict(gateway, **{"x-app": "intranet"}))[1:] == ("bypass", "tier_off")
+        named = {"x-app": "intranet", "x-strata-scene": "general"}
+        assert (await verdict(gateway, **named))[1:] == ("miss", "not_found")
+
+
+async def test_a_caller_may_ask_for_more_freshness_than_the_scene(fake: FakeUpstream) -> None:
+    async with running_gateway(fake, scenes()) as gateway:
+        await verdict(gateway)
+        gateway.clock.advance(60)
+        assert (await verdict(gateway, **{"cache-control": "min-fresh=40"}))[1] == "hit"
+        assert (await verdict(gateway, **{"cache-control": "min-fresh=41"}))[1:] == ("miss", "too_old")
+        gateway.clock.advance(120)
+        fake.default = Reply(status=503)
+        assert (await verdict(gateway, **{"cache-control": "stale-if-error=10"}))[:2] == (503, "miss")
+        assert (await verdict(gateway))[:2] == (200, "stale")

@@ -16,9 +16,13 @@ from stratacache.gateway.http import RawHeaders
 from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
 from stratacache.policy.fields import CHAT
 from stratacache.policy.key import exact_key
+from stratacache.policy.scenes import matched_headers, scene_of
 from stratacache.ports import Upstream
-from stratacache.types import Key, Request, Scope, Secret
+from stratacache.settings import SceneSettings
+from stratacache.types import CacheControl, Key, Request, Scope, Secret
 from stratacache.upstream.router import Router
+
+CHAT_PATH = "/v1/chat/completions"
 
 ANSWER_HEADERS = ("openai-organization", "openai-project", "openai-beta")
 """Client headers that are forwarded because they may change the answer; so they are in the key."""
@@ -34,7 +38,7 @@ READ_HEADERS = frozenset(
         "x-api-key",
     )
 )
-"""Every request header that has a say in a request; all others neither reach an upstream nor change a key."""
+"""Every request header that has a say in a request, but for those that scenes are matched by."""
 
 MemoKey = tuple[bytes, tuple[tuple[bytes, bytes], ...]]  # body, and the headers that have a say
 
@@ -62,6 +66,7 @@ class Preparer:
         router: Router,
         upstreams: Mapping[str, Upstream],
         policy: CachePolicy,
+        scenes: Mapping[str, SceneSettings],
         *,
         memo_entries: int = 1024,
         memo_bytes: int = 1 << 20,
@@ -70,6 +75,8 @@ class Preparer:
         self._router = router
         self._upstreams = upstreams
         self._policy = policy
+        self._scenes = scenes
+        self._read_headers = READ_HEADERS | {name.encode() for name in matched_headers(scenes)}
         self._memo: OrderedDict[MemoKey, Prepared] = OrderedDict()
         self._memo_entries = memo_entries
         self._memo_bytes = memo_bytes
@@ -82,7 +89,7 @@ class Preparer:
         Raises:
             RequestError: whatever is wrong with it, from credentials to fields.
         """
-        relevant = tuple([pair for pair in raw_headers if pair[0] in READ_HEADERS])
+        relevant = tuple([pair for pair in raw_headers if pair[0] in self._read_headers])
         memo_key = (body, relevant)
         known = self._memo.get(memo_key)
         if known is not None:
@@ -114,7 +121,7 @@ class Preparer:
 
     def _build(self, headers: Mapping[str, str], body: bytes, caller: Scope) -> Prepared:
         parsed = openai_chat.parse(wire.decode_body(body))
-        directives = read_directives(headers, parsed.cache, self._policy.scenes)
+        directives = read_directives(headers, parsed.cache, self._scenes)
         route = self._router.resolve(parsed.model)
         credential = self.forwarded_credential(headers, route.upstream)
         request = Request(
@@ -125,7 +132,7 @@ class Preparer:
             server=route.server,
             body=parsed.body,
             scope=_narrow(caller, directives, credential),
-            control=directives.control,
+            control=self._with_scene(directives, headers, route.model),
             stream=parsed.stream,
             include_usage=parsed.include_usage,
             headers=tuple((name, headers[name]) for name in ANSWER_HEADERS if name in headers),
@@ -134,6 +141,18 @@ class Preparer:
         )
         key = exact_key(request, history_window=self._policy.history_window)
         return Prepared(request, key, plan_request(request, key, self._policy))
+
+    def _with_scene(self, directives: Directives, headers: Mapping[str, str], model: str) -> CacheControl:
+        control = directives.control
+        scene = scene_of(
+            directives.scene,
+            route=CHAT_PATH,
+            model=model,
+            tags=control.tags,
+            headers=headers,
+            scenes=self._scenes,
+        )
+        return control if scene == control.scene else msgspec.structs.replace(control, scene=scene)
 
     def forwarded_credential(self, headers: Mapping[str, str], upstream: str) -> Secret:
         """The client's Authorization when ``upstream`` is to see it: it has no key of its own, nor have we."""

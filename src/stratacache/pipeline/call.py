@@ -193,7 +193,7 @@ class Caller:
             versions=flight.versions or (),
             prompt_tokens=landing.usage.prompt or 0,
             completion_tokens=landing.usage.completion or 0,
-            stale_until=0.0 if negative else expires_at + plan.stale_if_error,
+            stale_until=0.0 if negative else expires_at + plan.keep_stale,
             seconds=seconds,
             status=flight.head.status,
             negative=negative,

@@ -58,8 +58,9 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to do for one request.
 
     ``share``: identical concurrent requests may use one upstream call. ``bypass`` is the reason why the cache
-    is not asked, None when it is. ``tags`` are those that an answer must carry. ``max_age`` is the greatest age in
-    seconds of an entry that may answer, ``ttl`` seconds before jitter, ``stale_if_error`` seconds beyond.
+    is not asked, None when it is. ``tags`` are those that an answer must carry. In seconds: ``max_age`` is the greatest
+    age of an entry that may answer and ``min_fresh`` what must be left of its life; ``ttl`` is before jitter; when the
+    upstream fails, an entry may answer this caller ``stale_if_error`` beyond its life, and is kept ``keep_stale``.
     """
 
     lookup: bool
@@ -69,10 +70,12 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     only_if_cached: bool
     tags: tuple[str, ...]
     max_age: float
+    min_fresh: float
     ttl: float
     jitter: float
     early_refresh: float
     stale_if_error: float
+    keep_stale: float
 
 
 def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
@@ -93,10 +96,12 @@ def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
         only_if_cached=control.only_if_cached,
         tags=dependencies(request, key),
         max_age=oldest if control.max_age is None else min(oldest, control.max_age),
+        min_fresh=control.min_fresh,
         ttl=ttl,
         jitter=scene.jitter,
         early_refresh=scene.early_refresh,
-        stale_if_error=scene.stale_if_error,
+        stale_if_error=effective_ttl(scene.stale_if_error, control.stale_if_error),
+        keep_stale=scene.stale_if_error,
     )
 
 

@@ -118,7 +118,7 @@ class Pipeline:
         has_stale = False
         if plan.lookup or plan.store:  # the latter needs the snapshot
             started = self._clock.monotonic()
-            found = await self._exact.lookup(key, plan.tags, max_age=plan.max_age)
+            found = await self._look_up(key, plan)
             stages = (*stages, ("exact", self._clock.monotonic() - started))
             if isinstance(found, Hit):
                 versions = found.entry.versions
@@ -138,6 +138,9 @@ class Pipeline:
             return self._turned_away(request, refusal, stages)
         seat = self._flights.board(key, versions, request.body, self._run(request, plan), share=plan.share)
         return Boarded(seat, plan, reason, stages, has_stale)
+
+    def _look_up(self, key: Key, plan: Plan) -> Awaitable[Hit | Miss]:
+        return self._exact.lookup(key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh)
 
     def _run(self, request: Request, plan: Plan) -> Callable[[Flight], Awaitable[None]]:
         return partial(self._caller.fly, request, plan)
@@ -215,7 +218,7 @@ class Pipeline:
 
     async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
-        found = await self._exact.lookup(key, plan.tags, max_age=plan.max_age) if plan.lookup else None
+        found = await self._look_up(key, plan) if plan.lookup else None
         if isinstance(found, Hit):
             exact = {"outcome": "hit", "reason": found.reason, "age": found.age}
         else:

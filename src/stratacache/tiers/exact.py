@@ -24,10 +24,12 @@ class ExactTier:
         self._store = store
         self._clock = clock
 
-    async def lookup(self, key: Key, tags: Sequence[str], *, max_age: float | None = None) -> Hit | Miss:
-        """The entry for ``key`` if its form is equal, it carries ``tags`` and is younger than ``max_age`` s.
+    async def lookup(
+        self, key: Key, tags: Sequence[str], *, max_age: float | None = None, min_fresh: float = 0.0
+    ) -> Hit | Miss:
+        """The entry for ``key`` if its form is equal and it carries ``tags``.
 
-        Never raises. A miss brings the snapshot that a new answer may be stored under, unless the store failed.
+        It must be no older than ``max_age`` seconds and have ``min_fresh`` seconds left. Never raises. A miss brings the snapshot that a new answer may be stored under, unless the store failed.
         """
         try:
             found = await self._store.get(key.digest, tags)
@@ -46,6 +48,6 @@ class ExactTier:
         if now >= found.expires_at:
             return Miss("expired", found.versions, found)
         age = max(0.0, now - found.created_at)
-        if max_age is not None and age > max_age:
+        if (max_age is not None and age > max_age) or now + min_fresh > found.expires_at:
             return Miss("too_old", found.versions)
         return Hit(found, "exact", "negative" if found.negative else "exact", age)
