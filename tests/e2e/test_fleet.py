@@ -20,6 +20,7 @@ from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
 
 INSTANCES = 3
+CONFIG = {"scenes": {"default": {"ttl": 100, "jitter": 0, "early_refresh": 100}}}
 
 
 class SharedStore(GuardedStore):
@@ -61,7 +62,7 @@ async def instances(fake: FakeUpstream, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
     monkeypatch.setattr(wiring, "open_backend", build)
     async with AsyncExitStack() as stack:
-        gateways = [await stack.enter_async_context(running_gateway(fake)) for _ in range(INSTANCES)]
+        gateways = [await stack.enter_async_context(running_gateway(fake, CONFIG)) for _ in range(INSTANCES)]
         yield Fleet(gateways, relays, shared)
 
 
@@ -220,3 +221,43 @@ async def test_a_relay_that_fails_costs_calls_and_no_answer(
         assert {status for status, _, _ in await asyncio.gather(*asking)} == {200}
     assert fake.chat_calls <= 2 * INSTANCES
     assert all(not gateway.system.flights._joinable for gateway in instances.gateways)
+
+
+async def test_an_entry_that_is_too_old_for_the_caller_does_not_answer_through_the_fleet(
+    fake: FakeUpstream, instances: Fleet
+) -> None:
+    gateway = instances.gateways[0]
+    await gateway.ask(question())
+    await gateway.stored()
+    for gateway in instances.gateways:
+        gateway.clock.advance(10)
+    fake.default = Reply(text="Newer.")
+    for gateway in instances.gateways[:2]:
+        _, headers, body = await gateway.ask(question(), {"cache-control": "max-age=5"})
+        await gateway.stored()
+    assert fake.chat_calls == 2
+    assert body["choices"][0]["message"]["content"] == "Newer."
+    assert headers["x-strata-cache"] == "hit", "the second instance finds what the first one stored"
+
+
+async def test_an_early_refresh_is_one_call_among_all_instances(fake: FakeUpstream, instances: Fleet) -> None:
+    gate, late = Gate(), Gate()
+    fake.script(Reply(header_gate=gate), Reply(text="Renewed.", header_gate=late))
+    first = asyncio.ensure_future(instances.gateways[0].ask(question()))
+    await gate.reached.wait()
+    instances.gateways[0].clock.advance(1)  # what the answer takes; the others' clocks are a second behind
+    gate.open()
+    await first
+    await instances.gateways[0].stored()
+    for gateway in instances.gateways:
+        gateway.clock.advance(99.9)
+    for gateway in instances.gateways:
+        assert (await gateway.ask(question()))[1]["x-strata-cache"] == "hit"
+    await late.reached.wait()
+    late.open()
+    for gateway in instances.gateways:
+        while gateway.system.pipeline.refreshing:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await gateway.stored()
+        assert (await gateway.ask(question()))[2]["choices"][0]["message"]["content"] == "Renewed."
+    assert fake.chat_calls == 2

@@ -69,7 +69,7 @@ class Caller:
             await lead(flight)
             return
         try:
-            await self._fleet.fly(flight, plan.tags, lead)
+            await self._fleet.fly(flight, plan, lead)
         finally:
             self._flights.close_boarding(flight)
 

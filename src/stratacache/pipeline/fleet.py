@@ -16,6 +16,7 @@ from stratacache.dialects import wire
 from stratacache.errors import StoreError, UpstreamError
 from stratacache.pipeline.flight import Flight, Head, Landing
 from stratacache.pipeline.frames import FrameWriter, repeat
+from stratacache.pipeline.plan import Plan
 from stratacache.ports import Recorder, Relay, Standing
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import Entry, Hit, Usage
@@ -45,12 +46,15 @@ class Fleet:
         self._recorder = recorder
         self._budget = budget
 
-    async def fly(self, flight: Flight, tags: tuple[str, ...], lead: Lead) -> None:
-        """Lead ``flight`` with ``lead``, or follow the instance that does; raises only when cancelled."""
+    async def fly(self, flight: Flight, plan: Plan, lead: Lead) -> None:
+        """Lead ``flight`` with ``lead``, or follow the instance that does; raises only when cancelled.
+
+        An entry that ``plan`` lets answer and that was stored meanwhile lands the flight without a call.
+        """
         while not flight.over:
             claimed = await self._claim(flight)
             if claimed:
-                await self._lead(flight, tags, lead)
+                await self._lead(flight, plan, lead)
             elif claimed is None or not await self._follow(flight):
                 self._recorder.counted("relay_failed")
                 await lead(flight)
@@ -64,8 +68,10 @@ class Fleet:
             log.warning("single-flight across instances failed, calling alone: %s", error)
             return None
 
-    async def _lead(self, flight: Flight, tags: tuple[str, ...], lead: Lead) -> None:
-        found = await self._exact.lookup(flight.key, tags)
+    async def _lead(self, flight: Flight, plan: Plan, lead: Lead) -> None:
+        found = await self._exact.lookup(
+            flight.key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh
+        )
         if isinstance(found, Hit) and set(flight.versions or ()) <= set(found.entry.versions):
             _land_from(flight, found.entry)
             await self._try(self._relay.release(flight.place))

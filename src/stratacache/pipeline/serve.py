@@ -103,8 +103,13 @@ class Pipeline:
         self._gate = gate
         self._recorder = recorder
         self._clock = clock
-        self._refresher = Refresher(flights, recorder, clock, draw)
+        self._refresher = Refresher(caller.fly, flights, recorder, clock, draw)
         self._default_answer = default_answer
+
+    @property
+    def refreshing(self) -> int:
+        """How many entries are being fetched anew."""
+        return len(self._refresher)
 
     async def serve(self, request: Request, key: Key, plan: Plan, stages: Stages = ()) -> Answered | Boarded:
         """Answer from a tier, or take a seat on the upstream call for ``key``.
@@ -123,7 +128,7 @@ class Pipeline:
             if isinstance(found, Hit):
                 versions = found.entry.versions
                 if plan.lookup and _speaks_to(request, found.entry):
-                    self._refresher.consider(request, key, plan, found.entry, self._run(request, plan))
+                    self._refresher.consider(request, key, plan, found)
                     return self._answered(request, key, found, stages)
             else:
                 versions, has_stale = found.versions, self._may_go_stale(plan, found)
