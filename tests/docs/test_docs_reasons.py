@@ -93,7 +93,7 @@ def codes(exception: str) -> set[str]:
 def hit_reasons() -> set[str]:
     """The third field of each Hit, and what is told to those who joined a call."""
     hits = {word for call in calls(modules("tiers"), "Hit") for word in texts(call.args[2])}
-    for node in ast.walk(function("pipeline/serve.py", "_describe")):
+    for node in ast.walk(function("pipeline/outcome.py", "describe_call")):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             hits |= texts(node.value) - {"hit"}
     return hits
@@ -107,7 +107,7 @@ def miss_reasons() -> set[str]:
     )
     served = {word for node in ast.walk(function("pipeline/serve.py", "serve")) if isinstance(node, ast.IfExp)
               for word in texts(node.body)}  # fmt: skip
-    decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "_decide")
+    decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "describe")
                if isinstance(call.args[2], ast.Constant)}  # fmt: skip
     return missed | stores | served | decided
 
@@ -132,7 +132,7 @@ def bypass_reasons() -> set[str]:
 def failures() -> set[str]:
     assigned = {
         text
-        for node in ast.walk(function("pipeline/serve.py", "_describe"))
+        for node in ast.walk(function("pipeline/outcome.py", "describe_call"))
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for text in texts(node.value)
     }

@@ -12,16 +12,21 @@ from stratacache.errors import RequestError, UpstreamError
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.flight import OUTDATED, Flight, FlightTable, Seat
 from stratacache.pipeline.gate import Gate
+from stratacache.pipeline.outcome import (
+    Stages,
+    describe,
+    describe_call,
+    describe_hit,
+    is_down,
+    is_followed,
+    may_fare_better,
+    speaks_to,
+)
 from stratacache.pipeline.plan import Plan
 from stratacache.pipeline.refresh import Refresher
 from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import JSON, Decision, Entry, Hit, Key, Miss, Outcome, Request, Versions
-
-_REQUEST_FAULTS = frozenset({400, 413, 415, 422})
-_DOWN = frozenset({429, 500, 502, 503, 504})
-
-Stages = tuple[tuple[str, float], ...]
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -127,7 +132,7 @@ class Pipeline:
             stages = (*stages, ("exact", self._clock.monotonic() - started))
             if isinstance(found, Hit):
                 versions = found.entry.versions
-                if plan.lookup and _speaks_to(request, found.entry):
+                if plan.lookup and speaks_to(request, found.entry):
                     self._refresher.consider(request, key, plan, found)
                     return self._answered(request, key, found, stages)
             else:
@@ -135,7 +140,7 @@ class Pipeline:
             if plan.lookup:
                 reason = "other_form" if isinstance(found, Hit) else found.reason
         if plan.only_if_cached:
-            decision = _decide(request, "miss", "not_cached", stages)
+            decision = describe(request, "miss", "not_cached", stages)
             self._recorder.decided(decision)
             raise NotCached(decision)
         refusal = await self._gate.admits(request, key)
@@ -160,12 +165,12 @@ class Pipeline:
             seat.leave()
             served = await self.serve(request, key, boarded.plan, stages)
             return served if isinstance(served, Answered) else await self.settle(request, key, served)
-        if boarded.has_stale and _is_down(seat.flight, failure):
+        if boarded.has_stale and is_down(seat.flight, failure):
             stale = await self._stale(request, key, boarded.plan, stages)
             if stale is not None:
                 seat.leave()
                 return stale
-        decision = _describe(request, key, boarded, seat, failure, stages)
+        decision = describe_call(request, key, boarded.plan, boarded.reason, seat, failure, stages)
         self._recorder.decided(decision)
         return Settled(seat, decision, failure)
 
@@ -174,7 +179,7 @@ class Pipeline:
         seat = boarded.seat
         try:
             failure = await _hear(seat.flight, request)
-            if _may_fare_better(request, seat):
+            if may_fare_better(request, seat):
                 seat.leave()
                 run = self._run(request, boarded.plan)
                 versions = seat.flight.versions
@@ -192,7 +197,7 @@ class Pipeline:
         entry = found.entry if isinstance(found, Hit) else found.stale
         if entry is None or not (isinstance(found, Hit) or self._may_go_stale(plan, found)):
             return None
-        if not _speaks_to(request, entry):
+        if not speaks_to(request, entry):
             return None
         age = max(0.0, self._clock.now() - entry.created_at)
         return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
@@ -203,7 +208,7 @@ class Pipeline:
         return self._clock.now() < min(found.stale.stale_until, found.stale.expires_at + plan.stale_if_error)
 
     def _turned_away(self, request: Request, reason: str, stages: Stages) -> Answered:
-        decision = _decide(request, "bypass", reason, stages)
+        decision = describe(request, "bypass", reason, stages)
         self._recorder.decided(decision)
         if self._default_answer is None:
             raise NotAdmitted(decision)
@@ -215,7 +220,7 @@ class Pipeline:
         """The client has its answer, or is gone. A call that nobody waits for any more is aborted."""
         seat = settled.seat
         seat.leave()
-        if _is_followed(seat):
+        if is_followed(seat):
             self._recorder.counted("follower")
             landing = seat.flight.landing
             if landing is not None:
@@ -224,13 +229,13 @@ class Pipeline:
     async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
         found = await self._look_up(key, plan) if plan.lookup else None
-        if isinstance(found, Hit):
+        if isinstance(found, Hit) and speaks_to(request, found.entry):
             exact = {"outcome": "hit", "reason": found.reason, "age": found.age}
+        elif found is None:
+            exact = {"outcome": "bypass", "reason": plan.bypass}
         else:
-            exact = {
-                "outcome": "miss" if found else "bypass",
-                "reason": found.reason if found else plan.bypass,
-            }
+            exact = {"outcome": "miss", "reason": "other_form" if isinstance(found, Hit) else found.reason}
+        refusal = await self._gate.admits(request, key)
         return {
             "endpoint": request.endpoint,
             "model": request.model,
@@ -240,8 +245,10 @@ class Pipeline:
             "scene": request.control.scene,
             "entry": key.entry_id,
             "key": msgspec.json.decode(key.form),
+            "tags": list(plan.tags),
             "tiers": {"exact": exact},
-            "would_call_upstream": exact["outcome"] != "hit" and not plan.only_if_cached,
+            "turned_away": refusal,
+            "would_call_upstream": exact["outcome"] != "hit" and not plan.only_if_cached and refusal is None,
             "would_store": plan.store,
             "ttl_seconds": plan.ttl,
         }
@@ -249,21 +256,9 @@ class Pipeline:
     def _answered(
         self, request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome = "hit"
     ) -> Answered:
-        tokens = hit.entry.prompt_tokens + hit.entry.completion_tokens
-        decision = Decision(
-            endpoint=request.endpoint,
-            model=request.resolved_model,
-            scene=request.control.scene,
-            outcome=outcome,
-            reason=hit.reason,
-            tier=hit.tier,
-            entry_id=key.entry_id,
-            age=hit.age,
-            saved_tokens=tokens,
-            stages=stages,
-        )
+        decision = describe_hit(request, key, hit, stages, outcome)
         self._recorder.decided(decision)
-        self._recorder.saved(hit.tier, tokens)
+        self._recorder.saved(hit.tier, decision.saved_tokens)
         return Answered(hit.entry, decision)
 
 
@@ -276,85 +271,3 @@ async def _hear(flight: Flight, request: Request) -> UpstreamError | None:
     except UpstreamError as failure:
         return failure
     return None
-
-
-def _decide(request: Request, outcome: Outcome, reason: str, stages: Stages) -> Decision:
-    return Decision(
-        endpoint=request.endpoint,
-        model=request.resolved_model,
-        scene=request.control.scene,
-        outcome=outcome,
-        reason=reason,
-        stages=stages,
-    )
-
-
-def _speaks_to(request: Request, entry: Entry) -> bool:
-    """A remembered refusal was one of the plain form: the upstream may take a stream."""
-    return entry.status == 200 or not request.stream
-
-
-def _is_followed(seat: Seat) -> bool:
-    """Whether somebody else made the call, here or on another instance."""
-    return not seat.led or seat.flight.borrowed
-
-
-def _is_down(flight: Flight, failure: UpstreamError | None) -> bool:
-    """Whether the upstream failed, in the sense of RFC 5861 section 4."""
-    return failure is not None or (flight.head is not None and flight.head.status in _DOWN)
-
-
-def _refused(flight: Flight) -> bool:
-    return flight.head is None or flight.head.status != 200 or flight.failure is not None
-
-
-def _may_fare_better(request: Request, seat: Seat) -> bool:
-    """Whether the upstream, which refused what the leader sent, may take what this follower would send.
-
-    It may refuse a stream but not the plain form, or the reverse, or a field that is not in the key: labels that are
-    malformed, a stream option that it does not know. What is no fault of the request is shared by all.
-    """
-    flight = seat.flight
-    if not _is_followed(seat) or not _refused(flight):
-        return False
-    if flight.failure is not None and flight.failure.code == OUTDATED:
-        return False
-    at_fault = flight.head is not None and flight.head.status in _REQUEST_FAULTS
-    if flight.borrowed:
-        return at_fault  # what the other instance sent is not known here
-    return bool(flight.asked.get("stream")) != request.stream or (at_fault and flight.asked != request.body)
-
-
-def _describe(
-    request: Request,
-    key: Key,
-    boarded: Boarded,
-    seat: Seat,
-    failure: UpstreamError | None,
-    stages: Stages,
-) -> Decision:
-    flight = seat.flight
-    outcome: Outcome = "miss" if boarded.plan.bypass is None else "bypass"
-    reason = boarded.reason
-    followed = False
-    if failure is not None:
-        reason = failure.code
-    elif _refused(flight):
-        reason = "upstream_error"
-    elif _is_followed(seat):
-        outcome, reason, followed = "hit", "coalesced", True
-    usage = flight.landing.usage if flight.landing is not None else None
-    return Decision(
-        endpoint=request.endpoint,
-        model=request.resolved_model,
-        scene=request.control.scene,
-        outcome=outcome,
-        reason=reason,
-        tier="exact" if followed else None,
-        entry_id=key.entry_id if boarded.plan.store and failure is None else None,
-        age=0.0 if followed else None,
-        saved_tokens=usage.total if followed and usage is not None else 0,
-        prompt_tokens_cached=usage.cached_prompt if usage is not None and not followed else None,
-        upstream=request.upstream,
-        stages=stages,
-    )

@@ -1,0 +1,115 @@
+"""What became of a request: pure questions about its flight, and the Decision that headers and metrics show."""
+
+from __future__ import annotations
+
+from stratacache.errors import UpstreamError
+from stratacache.pipeline.flight import OUTDATED, Flight, Seat
+from stratacache.pipeline.plan import Plan
+from stratacache.types import Decision, Entry, Hit, Key, Outcome, Request
+
+_REQUEST_FAULTS = frozenset({400, 413, 415, 422})
+_DOWN = frozenset({429, 500, 502, 503, 504})
+
+Stages = tuple[tuple[str, float], ...]
+"""(name, seconds) in the order that they ran."""
+
+
+def describe(request: Request, outcome: Outcome, reason: str, stages: Stages) -> Decision:
+    """A request that no entry and no upstream answered."""
+    return Decision(
+        endpoint=request.endpoint,
+        model=request.resolved_model,
+        scene=request.control.scene,
+        outcome=outcome,
+        reason=reason,
+        stages=stages,
+    )
+
+
+def describe_hit(request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome) -> Decision:
+    """A request that an entry answered."""
+    return Decision(
+        endpoint=request.endpoint,
+        model=request.resolved_model,
+        scene=request.control.scene,
+        outcome=outcome,
+        reason=hit.reason,
+        tier=hit.tier,
+        entry_id=key.entry_id,
+        age=hit.age,
+        saved_tokens=hit.entry.prompt_tokens + hit.entry.completion_tokens,
+        stages=stages,
+    )
+
+
+def speaks_to(request: Request, entry: Entry) -> bool:
+    """A remembered refusal was one of the plain form: the upstream may take a stream."""
+    return entry.status == 200 or not request.stream
+
+
+def is_followed(seat: Seat) -> bool:
+    """Whether somebody else made the call, here or on another instance."""
+    return not seat.led or seat.flight.borrowed
+
+
+def is_down(flight: Flight, failure: UpstreamError | None) -> bool:
+    """Whether the upstream failed, in the sense of RFC 5861 section 4."""
+    return failure is not None or (flight.head is not None and flight.head.status in _DOWN)
+
+
+def _refused(flight: Flight) -> bool:
+    return flight.head is None or flight.head.status != 200 or flight.failure is not None
+
+
+def may_fare_better(request: Request, seat: Seat) -> bool:
+    """Whether the upstream, which refused what the leader sent, may take what this follower would send.
+
+    It may refuse a stream but not the plain form, or the reverse, or a field that is not in the key: labels that are
+    malformed, a stream option that it does not know. What is no fault of the request is shared by all.
+    """
+    flight = seat.flight
+    if not is_followed(seat) or not _refused(flight):
+        return False
+    if flight.failure is not None and flight.failure.code == OUTDATED:
+        return False
+    at_fault = flight.head is not None and flight.head.status in _REQUEST_FAULTS
+    if flight.borrowed:
+        return at_fault  # what the other instance sent is not known here
+    return bool(flight.asked.get("stream")) != request.stream or (at_fault and flight.asked != request.body)
+
+
+def describe_call(
+    request: Request,
+    key: Key,
+    plan: Plan,
+    why_no_tier: str,
+    seat: Seat,
+    failure: UpstreamError | None,
+    stages: Stages,
+) -> Decision:
+    """A request that an upstream call answered, its own or another's; ``why_no_tier`` is the reason of the miss."""
+    flight = seat.flight
+    outcome: Outcome = "miss" if plan.bypass is None else "bypass"
+    reason = why_no_tier
+    followed = False
+    if failure is not None:
+        reason = failure.code
+    elif _refused(flight):
+        reason = "upstream_error"
+    elif is_followed(seat):
+        outcome, reason, followed = "hit", "coalesced", True
+    usage = flight.landing.usage if flight.landing is not None else None
+    return Decision(
+        endpoint=request.endpoint,
+        model=request.resolved_model,
+        scene=request.control.scene,
+        outcome=outcome,
+        reason=reason,
+        tier="exact" if followed else None,
+        entry_id=key.entry_id if plan.store and failure is None else None,
+        age=0.0 if followed else None,
+        saved_tokens=usage.total if followed and usage is not None else 0,
+        prompt_tokens_cached=usage.cached_prompt if usage is not None and not followed else None,
+        upstream=request.upstream,
+        stages=stages,
+    )
