@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from stratacache import __version__
-from stratacache.commands import config, demo, engine, explain, serve, stats
+from stratacache.commands import config, demo, engine, explain, invalidate, serve, stats
 from stratacache.errors import SettingsError, StrataError
 
-COMMANDS = (serve, demo, engine, stats, explain, config)
+COMMANDS = (serve, demo, engine, stats, explain, invalidate, config)
 
 EXIT_FOUND, EXIT_USAGE = 1, 2
 

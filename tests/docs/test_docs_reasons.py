@@ -16,7 +16,7 @@ from stratacache.policy.fields import BYPASS_REASONS
 from stratacache.types import Absent, PutResult
 
 PAGE = ROOT / "docs" / "guide" / "reasons.md"
-GATEWAY = ("dialects", "gateway", "pipeline", "tiers", "upstream")
+GATEWAY = ("consistency", "dialects", "gateway", "pipeline", "tiers", "upstream")
 """Packages whose errors clients see. The engine's own errors are passed on and documented with the engine."""
 
 

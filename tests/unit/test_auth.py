@@ -103,3 +103,10 @@ def test_digests_tell_credentials_apart_and_do_not_show_them() -> None:
     assert digests[0] == ""
     assert len(set(digests)) == len(values)
     assert credential_digest("Bearer a") != hashlib.sha256(b"Bearer a").hexdigest()
+
+
+def test_the_record_names_who_did_it_without_the_key() -> None:
+    assert OPEN.actor({}) == "loopback"
+    assert KEYED.actor({"authorization": "Bearer admin-key"}) == f"ops/{hashed(b'admin-key')[7:15]}"
+    with pytest.raises(RequestError):
+        KEYED.actor({})

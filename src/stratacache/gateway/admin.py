@@ -12,12 +12,12 @@ from stratacache import __version__
 from stratacache.errors import StoreError
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.http import (
-    JSON_TYPE,
     ASGIScope,
     Receive,
     Send,
     read_body,
     send_body,
+    send_json,
 )
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.prepare import Preparer, join_headers
@@ -63,13 +63,13 @@ class Operations:
 
     async def healthz(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """200 while the process answers."""
-        await _send_json(send, {"status": "ok", "version": __version__})
+        await send_json(send, {"status": "ok", "version": __version__})
 
     async def readyz(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """200 when some upstream can answer; 503 until then."""
         ready = await self._ready()
         status = 200 if any(ready.values()) else 503
-        await _send_json(send, {"ready": status == 200, "upstreams": ready}, status)
+        await send_json(send, {"ready": status == 200, "upstreams": ready}, status)
 
     async def models(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``GET /v1/models`` and ``/v1/models/NAME``."""
@@ -77,9 +77,9 @@ class Operations:
         self._authenticator.identify(headers, "chat")
         name = scope["path"].removeprefix("/v1/models").strip("/")
         if name:
-            await _send_json(send, self._models.one(name))
+            await send_json(send, self._models.one(name))
         else:
-            await _send_json(send, await self._models.all(headers))
+            await send_json(send, await self._models.all(headers))
 
     async def metrics(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """The Prometheus text format."""
@@ -104,7 +104,7 @@ class Operations:
     async def stats(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``GET /admin/stats``: totals since start as JSON."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        await _send_json(
+        await send_json(
             send,
             {
                 "version": __version__,
@@ -121,7 +121,7 @@ class Operations:
         caller = self._authenticator.identify(headers, "admin")
         body = await read_body(receive, self._max_body)
         prepared = await self._preparer.build(headers, body, caller)
-        await _send_json(send, await self._pipeline.explain(prepared.request, prepared.key, prepared.plan))
+        await send_json(send, await self._pipeline.explain(prepared.request, prepared.key, prepared.plan))
 
     async def _ready(self) -> dict[str, bool]:
         ready = await asyncio.gather(*(upstream.ready() for upstream in self._upstreams.values()))
@@ -138,7 +138,3 @@ class Operations:
     async def _engine_stats(self) -> dict[str, Mapping[str, JSON] | None]:
         figures = await asyncio.gather(*(ask() for ask in self._engines.values()))
         return dict(zip(self._engines, figures, strict=True))
-
-
-async def _send_json(send: Send, value: JSON, status: int = 200) -> None:
-    await send_body(send, status, [JSON_TYPE], msgspec.json.encode(value))

@@ -39,6 +39,26 @@ class Authenticator:
         if self._scopes is None:
             _refuse_foreign_pages(headers)
             return LOOPBACK_SCOPE
+        scope = self._known(self._scopes, headers)[1]
+        if right not in scope.rights:
+            raise RequestError(f"this API key lacks the right {right!r}", status=403, code="missing_right")
+        return scope
+
+    def actor(self, headers: Mapping[str, str]) -> str:
+        """Who that is, for the record: the tenant and eight digits of the key's hash, or ``loopback``.
+
+        Raises:
+            RequestError: as :meth:`identify`.
+        """
+        if self._scopes is None:
+            return "loopback"
+        key = self._known(self._scopes, headers)[0]
+        return f"{key.tenant}/{key.key_hash.removeprefix('sha256:')[:8]}"
+
+    @staticmethod
+    def _known(
+        scopes: Mapping[str, tuple[AuthKey, Scope]], headers: Mapping[str, str]
+    ) -> tuple[AuthKey, Scope]:
         token = credential_of(headers)
         if not token:
             raise RequestError(
@@ -48,13 +68,10 @@ class Authenticator:
         # compared in constant time all the same.
         # Latin-1 gives back the bytes that the client sent.
         digest = "sha256:" + hashlib.sha256(token.encode("latin-1", "replace")).hexdigest()
-        found = self._scopes.get(digest)
+        found = scopes.get(digest)
         if found is None or not hmac.compare_digest(found[0].key_hash, digest):
             raise RequestError("this API key is not known here", status=401, code="invalid_api_key")
-        scope = found[1]
-        if right not in scope.rights:
-            raise RequestError(f"this API key lacks the right {right!r}", status=403, code="missing_right")
-        return scope
+        return found
 
 
 def credential_of(headers: Mapping[str, str]) -> str:

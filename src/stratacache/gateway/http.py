@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from stratacache.dialects import openai_chat
 from stratacache.errors import RequestError, StrataError
+from stratacache.types import JSON
 
 ASGIScope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -88,6 +91,11 @@ async def send_body(send: Send, status: int, headers: Iterable[tuple[bytes, byte
         }
     )
     await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, value: JSON, status: int = 200) -> None:
+    """A complete response with ``value``, which ``msgspec.json`` can encode."""
+    await send_body(send, status, [JSON_TYPE], msgspec.json.encode(value))
 
 
 async def send_error(send: Send, error: StrataError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

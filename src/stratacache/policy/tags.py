@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from stratacache.types import Key, Request
 
 EVERYTHING = "*"
+_WORDS = re.compile(r"(?:tenant:)?[\w.:/-]{1,64}", re.ASCII)
+_MODEL = re.compile(r"model:\S{1,256}")
 
 
 def tenant_tag(tenant: str) -> str:
@@ -33,3 +37,8 @@ def dependencies(request: Request, key: Key) -> tuple[str, ...]:
         tenant_tag(request.scope.tenant),
         *request.control.tags,
     )
+
+
+def is_tag(text: str) -> bool:
+    """Whether an entry could carry it: a caller's own tag or one of those above, ``EVERYTHING`` excepted."""
+    return _WORDS.fullmatch(text) is not None or (_MODEL.fullmatch(text) is not None and text.isprintable())

@@ -1,0 +1,1 @@
+"""Keeping answers true: what an administrator invalidates, and the record of it."""
