@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from stratacache.clock import SystemClock
+from stratacache.consistency.audit import AuditLog
+from stratacache.consistency.invalidation import Invalidator
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.chat import ChatEndpoint
+from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import CHAT_PATH, Preparer
@@ -51,6 +55,7 @@ class System:
         backend = open_backend(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
         self.bulletin, self.relay = backend.bulletin, backend.relay
         self.store, self.near = self._build_store(backend, clock)
+        self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
         self.upstreams = _build_upstreams(settings, environ)
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
@@ -135,6 +140,8 @@ class System:
             engines,
             max_body=max_body,
         )
+        invalidator = Invalidator(self.store, self.audit, clock, self.hear)
+        invalidation = Invalidation(authenticator, invalidator, self.audit)
         return App(
             {
                 CHAT_PATH: {"POST": chat},
@@ -146,6 +153,8 @@ class System:
                 "/metrics": {"GET": operations.metrics},
                 "/admin/stats": {"GET": operations.stats},
                 "/admin/explain": {"POST": operations.explain},
+                "/admin/invalidate": {"POST": invalidation.invalidate},
+                "/admin/audit": {"GET": invalidation.audit},
             },
             start=self.start,
             stop=self.stop,
@@ -172,6 +181,8 @@ class System:
             if shared is not None:
                 await shared.close()
         await self.store.close()
+        if self.audit is not None:
+            self.audit.close()
 
 
 def _build_policy(settings: Settings) -> CachePolicy:
