@@ -75,6 +75,7 @@ async def running_gateway(
     """Start a gateway on a free port; ``config`` is merged over a memory store and one upstream, ``fake``."""
     merged: dict[str, Any] = {
         "store": "memory://",
+        "audit": {"path": None},
         "upstreams": [
             {
                 "name": "fake",

@@ -72,7 +72,19 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in NAMES)
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["stats", "--nonsense"], ["explain"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["nonsense"],
+        ["stats", "--nonsense"],
+        ["explain"],
+        ["invalidate"],
+        ["invalidate", "--dry-run"],
+        ["invalidate", "--log", "--tag", "a"],
+        ["invalidate", "--log", "--limit", "many"],
+    ],
+)
 def test_wrong_usage_is_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(args)

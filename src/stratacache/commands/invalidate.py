@@ -71,7 +71,8 @@ def _check_usage(refuse: Callable[[str], NoReturn], selected: list[str], *, log:
 
 def _in_words(told: JSON) -> str:
     affected = told["affected"]
-    count = "the entries it names" if affected is None else f"at most {affected:,} entries"
+    entries = "entry" if affected == 1 else "entries"
+    count = f"an unknown number of {entries}" if affected is None else f"at most {affected:,} {entries}"
     lines = [f"{'would invalidate' if told['dry_run'] else 'invalidated'} {count}"]
     lines += [f"  {tag:<40} version {version}" for tag, version in told["versions"].items()]
     if not told["audited"]:
@@ -88,11 +89,12 @@ def _print_log(told: JSON) -> None:
     if not told["enabled"]:
         print("the audit log is off; audit.path in the configuration switches it on")
         return
-    table = Table("time", "who", "what", "entries", "outcome")
+    table = Table("time (UTC)", "who", "what", "entries", "outcome")
     for record in told["records"]:
         affected = "-" if record["affected"] is None else f"{record['affected']:,}"
         outcome = f"{record['outcome']} (dry run)" if record["dry_run"] else record["outcome"]
-        table.add_row(record["time"], record["actor"], _selected(record["selection"]), affected, outcome)
+        moment = record["time"][:19].replace("T", " ")
+        table.add_row(moment, record["actor"], _selected(record["selection"]), affected, outcome)
     Console().print(table)
 
 
