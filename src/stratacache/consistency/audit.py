@@ -48,7 +48,7 @@ class AuditLog:
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
-        self._path = path
+        self._path = path = path.expanduser()
         self._older = path.with_name(path.name + ".1")
         self._max_bytes = max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
