@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from stratacache.observe.metrics import BUCKETS, MAX_MODELS, Histogram, Metrics
+from stratacache.observe.metrics import BUCKETS, GAUGES, MAX_MODELS, Figures, Gauge, Histogram, Metrics
 from stratacache.types import Decision, Usage
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -124,3 +127,88 @@ def test_without_data_there_is_no_quantile_and_an_endless_one_is_not_json_infini
     metrics = Metrics()
     metrics.called("u", 1e6, Usage())
     assert metrics.summary()["upstreams"]["u"]["p50"] is None
+
+
+def sent(metrics: Metrics) -> Figures:
+    """The figures of ``metrics`` as another process gets them."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(metrics.figures()), type=Figures)
+
+
+def total(parts: Sequence[Figures], models: set[str] | None = None) -> Metrics:
+    whole = Metrics(models)
+    for part in parts:
+        whole.add(part)
+    return whole
+
+
+def happen(metrics: Metrics, kind: int, number: int) -> None:
+    """One event of ``kind`` that differs by ``number``."""
+    if kind == 0:
+        metrics.decided(decision(f"model-{number}", stages=(("key", 2.0**-number), ("exact", number / 4))))
+    elif kind == 1:
+        metrics.called(
+            f"u{number % 2}", number / 2, Usage(prompt=number, completion=3, cached_prompt=number // 2)
+        )
+    elif kind == 2:
+        metrics.saved("exact", number)
+    elif kind == 3:
+        metrics.wrote("stored" if number % 2 else "failed")
+    elif kind == 4:
+        metrics.withheld("truncated")
+    else:
+        metrics.counted("follower")
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 9)), max_size=60))
+def test_the_figures_of_several_processes_add_up_to_those_of_one(events: list[tuple[int, int, int]]) -> None:
+    one, parts = Metrics(), [Metrics() for _ in range(3)]
+    for part, kind, number in events:
+        happen(one, kind, number)
+        happen(parts[part], kind, number)
+    whole = total([sent(part) for part in parts])
+    assert samples(whole) == samples(one)
+    assert whole.summary() == one.summary()
+    assert samples(total([sent(whole)])) == samples(one)
+
+
+def test_added_figures_are_copied() -> None:
+    one = Metrics()
+    one.decided(decision(stages=(("key", 0.1),)))
+    figures = sent(one)
+    whole = total([figures, figures])
+    whole.decided(decision(stages=(("key", 0.1),)))
+    assert samples(total([figures])) == samples(one)
+
+
+def test_a_model_that_has_a_label_of_its_own_keeps_it_in_every_later_total() -> None:
+    first, second = Metrics(), Metrics()
+    for number in range(MAX_MODELS - 10):
+        first.decided(decision(f"first-{number}"))
+    for number in range(20):
+        second.decided(decision(f"second-{number}"))
+    models: set[str] = set()
+    before = samples(total([sent(first), sent(second)], models))
+    for number in range(50):
+        first.decided(decision(f"late-{number}"))
+    after = samples(total([sent(first), sent(second)], models))
+    assert len(models) == MAX_MODELS
+    assert all(after[row] >= count for row, count in before.items())
+    assert sum(v for (name, _), v in after.items() if name == "stratacache_requests_total") == (
+        MAX_MODELS - 10 + 20 + 50
+    )
+
+
+@pytest.mark.parametrize(("combine", "expected"), [("sum", {"a": 5, "b": 1}), ("max", {"a": 3, "b": 1})])
+def test_levels_that_each_process_has_are_combined(
+    combine: str, expected: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GAUGES, "level", Gauge("A level.", "of", combine))  # type: ignore[arg-type]
+    first, second = Metrics(), Metrics()
+    now = {"a": 3.0}
+    first.watch("level", lambda: now)
+    second.watch("level", lambda: {"a": 2.0, "b": 1.0})
+    whole = total([sent(first), sent(second)])
+    got = samples(whole)
+    assert {label: got[("level", (("of", label),))] for label in expected} == expected
+    now["a"] = 9.0
+    assert samples(first)[("level", (("of", "a"),))] == 9.0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -14,6 +16,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from stratacache.ports import Event
 from stratacache.types import JSON, Decision, TierName, Usage
 
 BUCKETS = (
@@ -21,21 +24,26 @@ BUCKETS = (
 )  # fmt: skip
 """Upper bounds in seconds: a hit is well under a millisecond, a long answer takes a minute."""
 
-MAX_MODELS = 100  # distinct model labels; wildcard upstreams let clients choose names, so the rest is "other"
+MAX_MODELS = 100  # distinct model labels; wildcard upstreams let clients choose names, so the rest is OTHER
+OTHER = "other"
+
+Row = tuple[str, str, str, str, str, str]
+"""endpoint, model, scene, outcome, tier, reason"""
 
 
-class Histogram:
+class Histogram(msgspec.Struct):
     """Counts of seconds per bucket of :data:`BUCKETS`, and their sum."""
 
-    __slots__ = ("counts", "sum")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.sum = 0.0
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    sum: float = 0.0
 
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.sum += seconds
+
+    def add(self, other: Histogram) -> None:
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
 
     def quantile(self, q: float) -> float | None:
         """The upper bound, in seconds, of the bucket that holds quantile ``q``; None without data."""
@@ -59,28 +67,80 @@ class Histogram:
         return rows
 
 
-class Metrics:
-    """A Recorder that keeps totals since the process started."""
+class Figures(msgspec.Struct):
+    """What one process has counted, or several together: plain values that can be sent and added up.
 
-    def __init__(self) -> None:
-        self._requests: dict[tuple[str, str, str, str, str, str], int] = defaultdict(int)
+    ``levels`` are the gauges that each process has of its own, by name and label value.
+    """
+
+    requests: dict[Row, int] = {}
+    histograms: dict[str, dict[str, Histogram]] = {}
+    counters: dict[str, dict[str, int]] = {}
+    levels: dict[str, dict[str, float]] = {}
+
+
+class Metrics:
+    """A Recorder that keeps totals: of this process since it started, or of all whose figures were added.
+
+    Args:
+        models: the model labels in use. Totals made again and again share one set, or a model's counts could move
+            to "other" from one time to the next, and counters must not go back.
+    """
+
+    def __init__(self, models: set[str] | None = None) -> None:
+        self._requests: dict[Row, int] = defaultdict(int)
         self._stages: dict[str, Histogram] = defaultdict(Histogram)
         self._upstream: dict[str, Histogram] = defaultdict(Histogram)
-        self._prompt_tokens = {"fresh": 0, "read": 0}
-        self._completion_tokens = 0
+        self._prompt_tokens: dict[str, int] = defaultdict(int, fresh=0, read=0)
+        self._completion_tokens: dict[str, int] = defaultdict(int)
         self._saved: dict[str, int] = defaultdict(int)
         self._writeback: dict[str, int] = defaultdict(int)
         self._withheld: dict[str, int] = defaultdict(int)
-        self._followers = 0
-        self._models: set[str] = set()
+        self._events: dict[str, int] = defaultdict(int)
+        # What travels between processes, by the name that it has there.
+        self._histograms = {"stages": self._stages, "upstream": self._upstream}
+        self._counters = {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": self._completion_tokens,
+            "saved": self._saved,
+            "writeback": self._writeback,
+            "withheld": self._withheld,
+            "events": self._events,
+        }
+        self._levels: dict[str, dict[str, float]] = {}
+        self._gauges: dict[str, Callable[[], Mapping[str, float]]] = {}
+        self._models = models if models is not None else set()
+
+    def watch(self, gauge: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Show ``gauge``, one of :data:`GAUGES` that each process has of its own; ``read`` gives it by label value."""
+        self._gauges[gauge] = read
+
+    def figures(self) -> Figures:
+        """Everything counted so far. Shares state with this object: encode it before anything else is counted."""
+        return Figures(self._requests, {**self._histograms}, {**self._counters}, self.levels())
+
+    def add(self, figures: Figures) -> None:
+        """Add what another process has counted."""
+        for (endpoint, model, scene, outcome, tier, reason), count in figures.requests.items():
+            self._requests[(endpoint, self._label(model), scene, outcome, tier, reason)] += count
+        for name, histograms in figures.histograms.items():
+            for label, histogram in histograms.items():
+                self._histograms[name][label].add(histogram)
+        for name, counters in figures.counters.items():
+            for label, count in counters.items():
+                self._counters[name][label] += count
+        for name, levels in figures.levels.items():
+            combine = max if GAUGES[name].combine == "max" else sum
+            held = self._levels.setdefault(name, {})
+            for label, level in levels.items():
+                held[label] = combine((held[label], level)) if label in held else level
+
+    def levels(self) -> dict[str, dict[str, float]]:
+        """The gauges that processes have of their own, as of now."""
+        return self._levels | {name: dict(read()) for name, read in self._gauges.items()}
 
     def decided(self, decision: Decision) -> None:
-        model = decision.model
-        if model not in self._models:
-            if len(self._models) < MAX_MODELS:
-                self._models.add(model)
-            else:
-                model = "other"
+        model = self._label(decision.model)
         tier = decision.tier or "none"
         row = (decision.endpoint, model, decision.scene, decision.outcome, tier, decision.reason)
         self._requests[row] += 1
@@ -92,7 +152,7 @@ class Metrics:
         read = usage.cached_prompt or 0
         self._prompt_tokens["read"] += read
         self._prompt_tokens["fresh"] += max(0, (usage.prompt or 0) - read)
-        self._completion_tokens += usage.completion or 0
+        self._completion_tokens[""] += usage.completion or 0
 
     def saved(self, tier: TierName, tokens: int) -> None:
         self._saved[tier] += tokens
@@ -103,8 +163,15 @@ class Metrics:
     def withheld(self, reason: str) -> None:
         self._withheld[reason] += 1
 
-    def followed(self) -> None:
-        self._followers += 1
+    def counted(self, event: Event) -> None:
+        self._events[event] += 1
+
+    def _label(self, model: str) -> str:
+        if model not in self._models and model != OTHER:
+            if len(self._models) >= MAX_MODELS:
+                return OTHER
+            self._models.add(model)
+        return model
 
     def summary(self) -> dict[str, JSON]:
         """Totals as JSON for ``/admin/stats``; times in seconds, quantiles as bucket bounds."""
@@ -123,23 +190,20 @@ class Metrics:
             "hits_by_tier": dict(tiers),
             "upstream_calls": {name: sum(h.counts) for name, h in self._upstream.items()},
             "prompt_tokens": dict(self._prompt_tokens),
-            "completion_tokens": self._completion_tokens,
+            "completion_tokens": self._completion_tokens[""],
             "saved_tokens": dict(self._saved),
-            "singleflight_followers": self._followers,
+            "singleflight_followers": self._events["follower"],
             "writeback": dict(self._writeback),
             "withheld": dict(self._withheld),
+            "events": dict(self._events),
             "stages": {name: _times(h) for name, h in self._stages.items()},
             "upstreams": {name: _times(h) for name, h in self._upstream.items()},
         }
 
     def expose(self, gauges: Mapping[str, Mapping[str, float]]) -> bytes:
-        """The Prometheus text format; ``gauges`` maps a metric's name to its values by label value.
-
-        A gauge's single label is ``state`` for ``kv_blocks`` and ``upstream`` for ``upstream_ready``; a value under
-        "" has no label.
-        """
+        """The Prometheus text format; ``gauges`` maps a name of :data:`GAUGES` to its values by label value."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Snapshot([*self._families(), *_gauge_families(gauges)]))
+        registry.register(_Snapshot([*self._families(), *_gauge_families({**self.levels(), **gauges})]))
         return generate_latest(registry)
 
     def _families(self) -> Iterable[Metric]:
@@ -160,12 +224,13 @@ class Metrics:
         yield _counters("stratacache_writeback", "Settled write-backs.", "result", self._writeback)
         yield _counters("stratacache_withheld", "Answers not stored, by reason.", "reason", self._withheld)
         yield CounterMetricFamily(
-            "stratacache_completion_tokens", "Completion tokens received.", value=self._completion_tokens
+            "stratacache_completion_tokens", "Completion tokens received.", value=self._completion_tokens[""]
         )
+        yield _counters("stratacache_events", "What happened beside answering.", "event", self._events)
         yield CounterMetricFamily(
             "stratacache_singleflight_followers",
             "Requests that joined another's upstream call.",
-            value=self._followers,
+            value=self._events["follower"],
         )
 
 
@@ -200,18 +265,30 @@ def _histograms(name: str, help_text: str, label: str, values: Mapping[str, Hist
     return family
 
 
+class Gauge(msgspec.Struct, frozen=True):
+    """``label`` names the one label, None without; ``combine`` makes one level of those that several processes have.
+
+    Without ``combine`` all processes see the same level, and the one that is asked tells it.
+    """
+
+    help: str
+    label: str | None = None
+    combine: Literal["sum", "max"] | None = None
+
+
 GAUGES = {
-    "stratacache_store_entries": ("Entries in the store.", None),
-    "stratacache_store_bytes": ("Bytes in the store.", None),
-    "stratacache_kv_blocks": ("KV blocks of the embedded engine.", "state"),
-    "stratacache_upstream_ready": ("1 when the upstream can answer.", "upstream"),
+    "stratacache_store_entries": Gauge("Entries in the store."),
+    "stratacache_store_bytes": Gauge("Bytes in the store."),
+    "stratacache_kv_blocks": Gauge("KV blocks of the embedded engine.", "state"),
+    "stratacache_upstream_ready": Gauge("1 when the upstream can answer.", "upstream"),
+    "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
 
 
 def _gauge_families(gauges: Mapping[str, Mapping[str, float]]) -> Iterable[Metric]:
     for name, values in gauges.items():
-        help_text, label = GAUGES[name]
-        family = GaugeMetricFamily(name, help_text, labels=[label] if label else None)
+        gauge = GAUGES[name]
+        family = GaugeMetricFamily(name, gauge.help, labels=[gauge.label] if gauge.label else None)
         for value, number in values.items():
-            family.add_metric([value] if label else [], number)
+            family.add_metric([value] if gauge.label else [], number)
         yield family
