@@ -206,7 +206,7 @@ class Miss(msgspec.Struct, frozen=True, gc=False):
     """A tier looked and has no answer; ``reason`` is a word from ``docs/guide/reasons.md``.
 
     ``versions`` is the snapshot that an answer begun now is stored under, None when the store gave none: then nothing
-    may be stored. ``stale`` is an expired entry that may answer when the upstream fails.
+    may be stored. ``stale`` is an entry past its time that may answer when the upstream fails.
     """
 
     reason: str

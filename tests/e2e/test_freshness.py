@@ -243,3 +243,23 @@ async def test_a_caller_may_ask_for_more_freshness_than_the_scene(fake: FakeUpst
         fake.default = Reply(status=503)
         assert (await verdict(gateway, **{"cache-control": "stale-if-error=10"}))[:2] == (503, "miss")
         assert (await verdict(gateway))[:2] == (200, "stale")
+
+
+async def test_a_stricter_scene_takes_no_older_stand_in_than_its_own(fake: FakeUpstream) -> None:
+    config = {
+        "scenes": {
+            "general": {"ttl": 1000, "jitter": 0, "stale_if_error": 1000},
+            "realtime": {"ttl": 100, "jitter": 0, "stale_if_error": 50},
+        }
+    }
+    general, realtime = {"x-strata-scene": "general"}, {"x-strata-scene": "realtime"}
+    async with running_gateway(fake, config) as gateway:
+        await verdict(gateway, **general)
+        fake.default = Reply(status=503)
+        gateway.clock.advance(150)
+        assert (await verdict(gateway, **realtime))[1] == "stale"
+        gateway.clock.advance(1)
+        assert (await verdict(gateway, **realtime))[1] == "miss"
+        gateway.clock.advance(1000)
+        assert (await verdict(gateway, **general))[1] == "stale"
+        assert (await verdict(gateway, **realtime))[1] == "miss"

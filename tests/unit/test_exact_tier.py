@@ -70,7 +70,8 @@ async def test_another_form_under_the_same_digest_is_a_miss() -> None:
 async def test_max_age_is_inclusive() -> None:
     clock = FakeClock()
     assert isinstance(await lookup(entry(clock, age=60), clock, 60), Hit)
-    assert await lookup(entry(clock, age=61), clock, 60) == Miss("too_old", SNAPSHOT)
+    old = entry(clock, age=61)
+    assert await lookup(old, clock, 60) == Miss("too_old", SNAPSHOT, old)
 
 
 async def test_an_expired_entry_is_a_miss_that_brings_it_for_when_the_upstream_fails() -> None:

@@ -203,9 +203,12 @@ class Pipeline:
         return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
 
     def _may_go_stale(self, plan: Plan, found: Miss) -> bool:
-        if found.stale is None or not plan.lookup:
+        """Whether the old entry that a miss brought may stand in: by its own life, and by this request's scene."""
+        entry, now = found.stale, self._clock.now()
+        if entry is None or not plan.lookup:
             return False
-        return self._clock.now() < min(found.stale.stale_until, found.stale.expires_at + plan.stale_if_error)
+        end = max(entry.expires_at, min(entry.stale_until, entry.expires_at + plan.stale_if_error))
+        return now < end and now - entry.created_at <= plan.max_age + plan.stale_if_error
 
     def _turned_away(self, request: Request, reason: str, stages: Stages) -> Answered:
         decision = describe(request, "bypass", reason, stages)

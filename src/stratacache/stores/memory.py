@@ -177,11 +177,11 @@ class MemoryStore:
         self._require_open()
         assert isinstance(self._versions, VersionTable), "copies are invalidated by what is heard"
         before = self._versions.snapshot(tags)
-        carried = self._versions.count(before)
         if dry_run:
             present = sum(self._segment_of(digest) is not None for digest in set(digests))
-            return Invalidated(carried + present, before)
-        return Invalidated(carried + self.forget(digests), self._versions.bump(tags))
+            return Invalidated(present + self._versions.count(before), before)
+        removed = self.forget(digests)
+        return Invalidated(removed + self._versions.count(before), self._versions.bump(tags))
 
     def forget(self, digests: Sequence[bytes]) -> int:
         """Remove; returns how many were present."""

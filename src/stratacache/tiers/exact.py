@@ -49,5 +49,5 @@ class ExactTier:
             return Miss("expired", found.versions, found)
         age = max(0.0, now - found.created_at)
         if (max_age is not None and age > max_age) or now + min_fresh > found.expires_at:
-            return Miss("too_old", found.versions)
+            return Miss("too_old", found.versions, found)
         return Hit(found, "exact", "negative" if found.negative else "exact", age)
