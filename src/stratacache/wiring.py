@@ -136,6 +136,7 @@ class System:
             ModelList(preparer, router, self.upstreams),
             self.metrics,
             self.store,
+            self.questions,
             self.upstreams,
             engines,
             max_body=max_body,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tests.docs.doc_pages import ROOT, SOURCE, first_column, make_targets, name_of, pages, prose, section
 
 from stratacache.cli import build_parser
-from stratacache.observe.metrics import Metrics
+from stratacache.observe.metrics import GAUGES, Metrics
+from stratacache.ports import Event
 from stratacache.types import Decision, Usage
 
 GUIDE = ROOT / "docs" / "guide"
@@ -73,14 +75,8 @@ def exposed_metrics() -> set[str]:
     metrics.saved("exact", 2)
     metrics.wrote("stored")
     metrics.withheld("truncated")
-    metrics.followed()
-    gauges = {
-        "stratacache_store_entries": {"": 1.0},
-        "stratacache_store_bytes": {"": 1.0},
-        "stratacache_kv_blocks": {"free": 1.0},
-        "stratacache_upstream_ready": {"local": 1.0},
-    }
-    text = metrics.expose(gauges).decode()
+    metrics.counted("follower")
+    text = metrics.expose({name: {"": 1.0} for name in GAUGES}).decode()
     return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 
 
@@ -91,6 +87,10 @@ def test_metrics_on_the_pages_are_those_of_the_code() -> None:
     for page in pages():
         named = set(re.findall(r"`(stratacache_[a-z_]+)", page.read_text(encoding="utf-8")))
         assert all(name in exposed or name in engine for name in named), name_of(page)
+
+
+def test_events_are_documented() -> None:
+    assert first_column(section(GUIDE / "observing.md", "## Events")) == set(get_args(Event))
 
 
 def test_commands_and_targets_in_running_text_exist() -> None:

@@ -23,10 +23,12 @@ from stratacache.gateway.models import ModelList
 from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.serve import Pipeline
-from stratacache.ports import Store, Upstream
+from stratacache.ports import QuestionFilter, Store, Upstream
 from stratacache.types import JSON
 
 log = logging.getLogger(__name__)
+
+_FIGURES_TIMEOUT = 1.0  # seconds; a store that hangs must not take the metrics with it
 
 EngineStats = Callable[[], Awaitable[Mapping[str, JSON] | None]]
 
@@ -46,6 +48,7 @@ class Operations:
         models: ModelList,
         metrics: Metrics,
         store: Store,
+        questions: QuestionFilter,
         upstreams: Mapping[str, Upstream],
         engines: Mapping[str, EngineStats],
         *,
@@ -57,6 +60,7 @@ class Operations:
         self._models = models
         self._metrics = metrics
         self._store = store
+        self._questions = questions
         self._upstreams = upstreams
         self._engines = engines
         self._max_body = max_body
@@ -98,6 +102,12 @@ class Operations:
         if store is not None:
             gauges["stratacache_store_entries"] = {"": store["entries"]}
             gauges["stratacache_store_bytes"] = {"": store["bytes"]}
+        questions = await self._question_stats()
+        if questions is not None:
+            rates = {kind: questions[kind] for kind in ("expected", "measured")}
+            gauges["stratacache_question_filter_false_positive_rate"] = rates
+            gauges["stratacache_question_filter_questions"] = {"": questions["questions"]}
+            gauges["stratacache_question_filter_fill"] = {"": questions["fill"]}
         body = self._metrics.expose(gauges)
         await send_body(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")], body)
 
@@ -110,6 +120,7 @@ class Operations:
                 "version": __version__,
                 **self._metrics.summary(),
                 "store": await self._store_stats(),
+                "question_filter": await self._question_stats(),
                 "engines": await self._engine_stats(),
                 "upstreams_ready": await self._ready(),
             },
@@ -129,11 +140,19 @@ class Operations:
 
     async def _store_stats(self) -> dict[str, int] | None:
         try:
-            stats = await self._store.stats()
-        except StoreError as error:
-            log.warning("the store gives no figures: %s", error)
+            async with asyncio.timeout(_FIGURES_TIMEOUT):
+                return msgspec.structs.asdict(await self._store.stats())
+        except (StoreError, TimeoutError) as error:
+            log.warning("the store gives no figures: %s", error or "it does not answer")
             return None
-        return msgspec.structs.asdict(stats)
+
+    async def _question_stats(self) -> dict[str, float] | None:
+        try:
+            async with asyncio.timeout(_FIGURES_TIMEOUT):
+                return msgspec.structs.asdict(await self._questions.stats())
+        except (StoreError, TimeoutError) as error:
+            log.warning("the filter of questions gives no figures: %s", error or "it does not answer")
+            return None
 
     async def _engine_stats(self) -> dict[str, Mapping[str, JSON] | None]:
         figures = await asyncio.gather(*(ask() for ask in self._engines.values()))

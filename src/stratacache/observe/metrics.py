@@ -173,6 +173,11 @@ class Metrics:
             self._models.add(model)
         return model
 
+    @property
+    def requests(self) -> int:
+        """How many requests were decided."""
+        return sum(self._requests.values())
+
     def summary(self) -> dict[str, JSON]:
         """Totals as JSON for ``/admin/stats``; times in seconds, quantiles as bucket bounds."""
         outcomes: dict[str, int] = defaultdict(int)
@@ -281,6 +286,11 @@ GAUGES = {
     "stratacache_store_bytes": Gauge("Bytes in the store."),
     "stratacache_kv_blocks": Gauge("KV blocks of the embedded engine.", "state"),
     "stratacache_upstream_ready": Gauge("1 when the upstream can answer.", "upstream"),
+    "stratacache_question_filter_questions": Gauge("Questions that the filter knows, about."),
+    "stratacache_question_filter_fill": Gauge("Share of the filter's bits that are set."),
+    "stratacache_question_filter_false_positive_rate": Gauge(
+        "New questions that it takes for known.", "kind"
+    ),
     "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
 
