@@ -18,6 +18,7 @@ from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import CHAT_PATH, Preparer
+from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
@@ -37,6 +38,7 @@ from stratacache.types import Invalidated
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.openai import OpenAIUpstream
 from stratacache.upstream.router import Router
+from stratacache.workers.link import Link
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +49,25 @@ WRITEBACK_DRAIN = 10.0  # seconds that answers get to reach the store at shutdow
 class System:
     """Everything that runs, with one start and one stop. ``app`` is the ASGI application."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        clock: Clock | None = None,
+        *,
+        link: Link | None = None,
+    ) -> None:
+        """``link`` joins this process to the other workers of the gateway; without it this one is alone."""
         clock = clock or SystemClock()
         self.settings = settings
+        self.link = link
         self.metrics = Metrics()
         exact_settings = settings.tiers.exact
         backend = open_backend(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
         self.bulletin, self.relay = backend.bulletin, backend.relay
         self.store, self.near = self._build_store(backend, clock)
         self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
-        self.upstreams = _build_upstreams(settings, environ)
+        self.upstreams = _build_upstreams(settings, environ, together=link is not None)
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.metrics, clock)
@@ -134,7 +145,7 @@ class System:
             preparer,
             self.pipeline,
             ModelList(preparer, router, self.upstreams),
-            self.metrics,
+            self.link.census if self.link is not None else census_of_one(self.metrics),
             self.store,
             self.questions,
             self.upstreams,
@@ -163,6 +174,15 @@ class System:
 
     async def start(self) -> None:
         """Open pools and start supervised engines; returns before a slow engine is ready."""
+        if self.link is not None:
+            await self.link.start(
+                self.metrics,
+                {
+                    name: one.learn
+                    for name, one in self.upstreams.items()
+                    if isinstance(one, EmbeddedUpstream)
+                },
+            )
         self.writeback.start()
         if self.bulletin is not None:
             await self.bulletin.start(self.hear)
@@ -184,6 +204,8 @@ class System:
         await self.store.close()
         if self.audit is not None:
             self.audit.close()
+        if self.link is not None:
+            await self.link.close()
 
 
 def _build_policy(settings: Settings) -> CachePolicy:
@@ -212,11 +234,16 @@ def _build_policy(settings: Settings) -> CachePolicy:
     )
 
 
-def _build_upstreams(settings: Settings, environ: Mapping[str, str]) -> dict[str, Upstream]:
+def _build_upstreams(
+    settings: Settings, environ: Mapping[str, str], *, together: bool
+) -> dict[str, Upstream]:
+    """``together``: another process runs the engines, for all workers."""
     upstreams: dict[str, Upstream] = {}
     for upstream in settings.upstreams:
         if isinstance(upstream, EmbeddedSettings):
-            upstreams[upstream.name] = EmbeddedUpstream(upstream, prefix_cache=settings.tiers.kv.enabled)
+            upstreams[upstream.name] = EmbeddedUpstream(
+                upstream, prefix_cache=settings.tiers.kv.enabled, elsewhere=together
+            )
         else:
             upstreams[upstream.name] = OpenAIUpstream(upstream, api_key(upstream, environ))
     return upstreams

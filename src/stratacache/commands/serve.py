@@ -11,11 +11,15 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from stratacache.errors import StrataError
-from stratacache.settings import Settings, load
+from stratacache.settings import EmbeddedSettings, Settings, load
+
+if TYPE_CHECKING:
+    from stratacache.workers.link import Link
 
 EXAMPLE = """example:
   stratacache serve                              built-in embedded model on http://127.0.0.1:8900/v1
@@ -33,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = load(args.config, os.environ)
     listener = listen(settings)
-    return serve(settings, os.environ, listener, partial(_announce, listener, as_json=args.json))
+    announce = partial(_announce, listener, as_json=args.json)
+    if settings.server.workers > 1:
+        return serve_together(settings, os.environ, listener, announce)
+    return serve(settings, os.environ, listener, announce)
 
 
 def _announce(listener: socket.socket, *, as_json: bool) -> None:
@@ -49,8 +56,8 @@ def _announce(listener: socket.socket, *, as_json: bool) -> None:
         )
 
 
-def listen(settings: Settings) -> socket.socket:
-    """A bound socket.
+def listen(settings: Settings, *, beside: socket.socket | None = None) -> socket.socket:
+    """A bound socket. ``beside`` is one that holds the port for several: the kernel spreads connections over them.
 
     Raises:
         StrataError: the address is in use or is not this machine's; says which setting to change.
@@ -60,8 +67,10 @@ def listen(settings: Settings) -> socket.socket:
     # Named as TCP, or asyncio's own loop leaves Nagle's algorithm on: 40 ms for a hit on a kept connection.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if beside is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        listener.bind((server.host, server.port))
+        listener.bind((server.host, beside.getsockname()[1] if beside is not None else server.port))
     except OSError as error:
         listener.close()
         raise StrataError(
@@ -71,12 +80,47 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
+def serve_together(
+    settings: Settings, environ: Mapping[str, str], holder: socket.socket, announce: Callable[[], None]
+) -> int:
+    """Run ``server.workers`` gateways on the port of ``holder`` until told to stop; 0 after a clean drain.
+
+    ``announce`` is called once all of them accept connections.
+
+    Raises:
+        StrataError: a part cannot start, or a worker dies again and again; says which and what to do.
+    """
+    # Loaded once, before the fork: workers then share this memory and start in a few milliseconds.
+    import stratacache.wiring  # noqa: F401
+    from stratacache.gateway import protocol  # noqa: F401
+    from stratacache.workers.engines import run_engines
+    from stratacache.workers.member import Job
+    from stratacache.workers.supervisor import Supervisor
+
+    # Bound alone, so that a port in use was refused; from now on others of this user may join. It never listens.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+    def work(link: Link) -> int:
+        return serve(settings, environ, listen(settings, beside=holder), link.ready, link)
+
+    jobs = [Job(f"worker {number}", work) for number in range(1, settings.server.workers + 1)]
+    engines = [one for one in settings.upstreams if isinstance(one, EmbeddedSettings)]
+    if engines:
+        run = partial(run_engines, engines, prefix_cache=settings.tiers.kv.enabled)
+        jobs.append(Job("engine supervisor", run, counts=False, last=True))
+    return Supervisor(jobs, drain=settings.server.drain_timeout, announce=announce).run()
+
+
 def serve(
-    settings: Settings, environ: Mapping[str, str], listener: socket.socket, announce: Callable[[], None]
+    settings: Settings,
+    environ: Mapping[str, str],
+    listener: socket.socket,
+    announce: Callable[[], None],
+    link: Link | None = None,
 ) -> int:
     """Run the gateway on ``listener`` until it is told to stop; 0 after a clean drain.
 
-    ``announce`` is called once connections are accepted and signals obeyed.
+    ``announce`` is called once connections are accepted and signals obeyed. ``link`` joins it to other workers.
 
     Raises:
         StrataError: a part cannot start; says which and what to do.
@@ -101,7 +145,7 @@ def serve(
                 )
             await super().shutdown(sockets)
 
-    system = System(settings, environ)
+    system = System(settings, environ, link=link)
     config = uvicorn.Config(
         system.app,
         http=BoundedProtocol,

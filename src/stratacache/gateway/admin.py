@@ -21,7 +21,7 @@ from stratacache.gateway.http import (
 )
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.prepare import Preparer, join_headers
-from stratacache.observe.metrics import Metrics
+from stratacache.observe.census import TakeCensus
 from stratacache.pipeline.serve import Pipeline
 from stratacache.ports import QuestionFilter, Store, Upstream
 from stratacache.types import JSON
@@ -37,6 +37,7 @@ class Operations:
     """What operators and probes ask.
 
     Args:
+        census: counts what all processes of the gateway have done.
         engines: by upstream name, the figures of each embedded engine (None while it is down).
     """
 
@@ -46,7 +47,7 @@ class Operations:
         preparer: Preparer,
         pipeline: Pipeline,
         models: ModelList,
-        metrics: Metrics,
+        census: TakeCensus,
         store: Store,
         questions: QuestionFilter,
         upstreams: Mapping[str, Upstream],
@@ -58,7 +59,7 @@ class Operations:
         self._preparer = preparer
         self._pipeline = pipeline
         self._models = models
-        self._metrics = metrics
+        self._census = census
         self._store = store
         self._questions = questions
         self._upstreams = upstreams
@@ -108,17 +109,19 @@ class Operations:
             gauges["stratacache_question_filter_false_positive_rate"] = rates
             gauges["stratacache_question_filter_questions"] = {"": questions["questions"]}
             gauges["stratacache_question_filter_fill"] = {"": questions["fill"]}
-        body = self._metrics.expose(gauges)
+        body = (await self._census()).metrics.expose(gauges)
         await send_body(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")], body)
 
     async def stats(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``GET /admin/stats``: totals since start as JSON."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        census = await self._census()
         await send_json(
             send,
             {
                 "version": __version__,
-                **self._metrics.summary(),
+                **census.metrics.summary(),
+                "workers": census.shares,
                 "store": await self._store_stats(),
                 "question_filter": await self._question_stats(),
                 "engines": await self._engine_stats(),
