@@ -75,5 +75,6 @@ async def close(backend: Backend) -> None:
 KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
     Kind("sqlite", named("sqlite:///{folder}/deep/cache.db")),
+    Kind("rocksdb", named("rocksdb:///{folder}/deep/cache"), shared=False),
     Kind("memcached", on_memcached(), bounded=False, counts=False),
 ]

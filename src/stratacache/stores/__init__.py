@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -75,9 +76,21 @@ def _memcached(rest: str, max_bytes: int, clock: Clock) -> Backend:
     return Backend(MemcachedStore(ring, clock, prefix=prefix), relay=MemcachedRelay(ring, prefix=prefix))
 
 
+def _rocksdb(rest: str, max_bytes: int, clock: Clock) -> Backend:
+    try:
+        from stratacache.stores.rocksdb import RocksDBStore
+    except ImportError as error:
+        raise SettingsError("store: rocksdb:// needs an extra: pip install 'stratacache[rocksdb]'") from error
+
+    path = Path(rest[1:]).expanduser()
+    questions = partial(BloomFilter, path=path.with_name(path.name + ".questions"))
+    return Backend(RocksDBStore(path, max_bytes, clock), questions=questions)
+
+
 # A backend is imported when it is named: nobody waits for a client library that is not used.
 _OPENERS: dict[str, Callable[[str, int, Clock], Backend]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "memcached": _memcached,
+    "rocksdb": _rocksdb,
 }

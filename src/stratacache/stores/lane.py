@@ -1,22 +1,27 @@
-"""A thread that owns one SQLite connection, and the bounded queue before it."""
+"""A thread that owns one database connection, and the bounded queue before it."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from stratacache.errors import StoreError
 
+
+class Connection(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Connection)
 T = TypeVar("T")
 P = ParamSpec("P")
 _DEPTH = 1024  # work waiting for one thread; more means that the disk cannot follow
 
 
-class Lane:
+class Lane(Generic[C]):
     """Runs work in order, one piece at a time, off the event loop.
 
     Args:
@@ -24,7 +29,7 @@ class Lane:
         connect: opens the connection, in the thread that will use it. What it raises, the constructor raises.
     """
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, name: str, connect: Callable[[], C]) -> None:
         self.name = name
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._places = threading.Semaphore(_DEPTH)
@@ -34,9 +39,7 @@ class Lane:
             self._executor.shutdown(wait=False)
             raise
 
-    async def run(
-        self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def run(self, work: Callable[Concatenate[C, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``work(connection, ...)``. Cancelling drops work that has not begun; the rest completes.
 
         Raises:

@@ -64,7 +64,7 @@ class Lanes:
 
     async def _perform(
         self,
-        lane: Lane,
+        lane: Lane[sqlite3.Connection],
         step: Callable[Concatenate[sqlite3.Connection, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
