@@ -18,7 +18,7 @@ from stratacache.stores.deadlines import Deadlines
 from stratacache.stores.memory import MemoryStore, cost_of
 from stratacache.stores.null import NullStore
 from stratacache.stores.sketch import FrequencySketch
-from stratacache.types import Entry
+from stratacache.types import Absent, Entry, Invalidated
 
 
 def digest_of(name: object) -> bytes:
@@ -154,7 +154,7 @@ async def replay(keys: list[bytes], room: int) -> tuple[float, MemoryStore]:
     store = MemoryStore(cost_of(entry) * room, FakeClock())
     hits = 0
     for key in keys:
-        if await store.get(key) is not None:
+        if isinstance(await store.get(key), Entry):
             hits += 1
         else:
             await store.put(key, entry)
@@ -211,7 +211,7 @@ async def test_a_large_candidate_must_be_worth_all_that_it_displaces() -> None:
     before = await store.stats()
     for _ in range(3):
         await store.get(digest_of("large"))
-    assert not await store.put(digest_of("large"), entry_of(cost_of(small) * 9))
+    assert await store.put(digest_of("large"), entry_of(cost_of(small) * 9)) == "declined"
     after = await store.stats()
     assert (after.entries, after.evictions, after.rejections) == (
         before.entries,
@@ -253,7 +253,7 @@ async def test_setting_the_clock_back_does_not_lengthen_a_life() -> None:
     await store.put(b"a", Entry(form=b"", body=b"", created_at=0, expires_at=clock.now() + 10))
     clock.jump(-3600)
     clock.advance(10)
-    assert await store.get(b"a") is None
+    assert isinstance(await store.get(b"a"), Absent)
 
 
 async def test_the_charge_is_honest() -> None:
@@ -293,9 +293,9 @@ def test_a_bound_of_nothing_is_refused() -> None:
 
 async def test_the_null_store_keeps_nothing() -> None:
     store = NullStore()
-    assert not await store.put(b"a", entry_of())
-    assert await store.get(b"a") is None
-    assert await store.delete([b"a"]) == 0
+    assert await store.put(b"a", entry_of()) == "declined"
+    assert isinstance(await store.get(b"a"), Absent)
+    assert await store.invalidate(["*"], [b"a"]) == Invalidated(0, ())
     await store.check()
     assert (await store.stats()).rejections == 1
     await store.close()

@@ -8,17 +8,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from stratacache.stores import envelope
 from stratacache.stores import sqlite_versions as versions
-from stratacache.stores.sqlite_rows import cost_of, decode, head_of, whole_seconds
-from stratacache.types import Entry, PutResult
+from stratacache.stores.sqlite_rows import cost_of, head_of, whole_seconds
+from stratacache.types import Entry, PutResult, Version
 
 RowRef = tuple[int, bytes]
 """(id, head of the value): names a row *and* its content, so that a late removal cannot hit what replaced it."""
 
 _ADD = "INSERT INTO entries (expires, used, size, value, digest) VALUES (?, ?, ?, ?, ?)"
 _REPLACE = "UPDATE entries SET expires = ?, used = ?, size = ?, value = ? WHERE id = ?"
-_EXPIRED = "SELECT id, digest, value FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?"
-_OLDEST = "SELECT id, size, digest, value FROM entries ORDER BY used, id"
+_EXPIRED = "SELECT id, digest, CAST(value AS BLOB) FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?"
+_OLDEST = "SELECT id, size, digest, CAST(value AS BLOB) FROM entries ORDER BY used, id"
 
 
 class Put(NamedTuple):
@@ -36,8 +37,8 @@ class Batch:
         self._connection = connection
         self._now = now
         self._versions: dict[str, int | None] = {}
-        self._change: Counter[versions.Pair] = Counter()
-        self._gone_at: dict[versions.Pair, float] = {}
+        self._change: Counter[Version] = Counter()
+        self._gone_at: dict[Version, float] = {}
         self.evicted = 0
 
     def put(self, put: Put, max_bytes: int) -> PutResult:
@@ -47,7 +48,7 @@ class Batch:
         if put.value is None:
             self.remove(put.digest)
             return "declined"
-        query = "SELECT id, size, value FROM entries WHERE digest = ?"
+        query = "SELECT id, size, CAST(value AS BLOB) FROM entries WHERE digest = ?"
         old = self._connection.execute(query, (put.digest,)).fetchone()
         growth = cost_of(put.entry) - (old[1] if old else 0)
         self._make_room(put.digest, totals(self._connection)[1] + growth - max_bytes)
@@ -66,12 +67,12 @@ class Batch:
 
     def remove(self, digest: bytes) -> bool:
         """Whether there was a row to remove."""
-        query = "SELECT id, digest, value FROM entries WHERE digest = ?"
+        query = "SELECT id, digest, CAST(value AS BLOB) FROM entries WHERE digest = ?"
         return self._remove(self._connection.execute(query, (digest,)).fetchall()) > 0
 
     def discard(self, ref: RowRef) -> None:
         """Remove the row if it still has the content that ``ref`` names."""
-        query = "SELECT id, digest, value FROM entries WHERE id = ?"
+        query = "SELECT id, digest, CAST(value AS BLOB) FROM entries WHERE id = ?"
         rows = self._connection.execute(query, ref[:1]).fetchall()
         self._remove([row for row in rows if head_of(row[2]) == ref[1]])
 
@@ -113,7 +114,7 @@ class Batch:
 
     def _uncount(self, digest: bytes, value: bytes) -> None:
         """A row that is not whole cannot be uncounted: its tags say one too many until their next version."""
-        entry = decode(digest, value)
+        entry = envelope.decode(digest, value)
         if entry is not None:
             self._change.subtract(entry.versions)
 

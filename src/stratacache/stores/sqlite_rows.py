@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from stratacache.stores import envelope
 from stratacache.types import Entry
 
 # A row's cost beside its payload: header, fixed columns and its places in three indexes, with the free space
 # that pages keep. benchmarks/store_speed.py compares the sum with the file.
-OVERHEAD = 320
+OVERHEAD = 380
 _PER_TAG = 12  # its version and the lengths
 _NEVER = 1 << 62
 _HEAD = 7
@@ -27,11 +25,6 @@ def whole_seconds(moment: float) -> int:
     return math.ceil(moment) if moment < _NEVER else _NEVER
 
 
-def decode(digest: bytes, value: Any) -> Entry | None:
-    """The entry in a row's value, or None when that is torn, foreign or of another digest."""
-    return envelope.decode(digest, value) if isinstance(value, bytes) else None
-
-
-def head_of(value: Any) -> bytes:
+def head_of(value: bytes) -> bytes:
     """What tells one row's content from another's: the magic word and the checksum."""
-    return bytes(value[:_HEAD]) if isinstance(value, bytes) else b""
+    return value[:_HEAD]

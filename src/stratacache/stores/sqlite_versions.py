@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from stratacache.stores.sqlite_rows import whole_seconds
-from stratacache.types import Versions
+from stratacache.types import Version, Versions
 
 MAX_TAGS = 262_144  # versions kept; callers name tags, so there may be any number of them
 _KEEP_SECONDS = 3600  # after it was last written: an answer in flight must find its snapshot again
 _SWEEP = 32  # forgotten per call: more than most calls add, so the backlog shrinks
 
-Pair = tuple[str, int]
 
 _INSERT = "INSERT INTO versions (tag, version, carried, expires) VALUES (?, ?, 0, ?)"
 _BUMP = f"{_INSERT} ON CONFLICT (tag) DO UPDATE SET version = excluded.version, carried = 0, expires = excluded.expires"
@@ -60,7 +59,7 @@ def count(connection: sqlite3.Connection, tags: Iterable[str]) -> int:
 
 
 def carry(
-    connection: sqlite3.Connection, change: Counter[Pair], gone_at: Mapping[Pair, float], now: float
+    connection: sqlite3.Connection, change: Counter[Version], gone_at: Mapping[Version, float], now: float
 ) -> None:
     """Note how many more entries carry each version; those that stay are gone at ``gone_at``."""
     least = _kept_until(now)

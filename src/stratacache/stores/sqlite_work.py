@@ -11,15 +11,15 @@ from stratacache.stores import envelope
 from stratacache.stores import sqlite_versions as versions
 from stratacache.stores.sqlite_batch import Put, RowRef, totals, transaction
 from stratacache.stores.sqlite_file import is_too_much
-from stratacache.stores.sqlite_rows import cost_of, decode, head_of
-from stratacache.types import Entry, Invalidated, PutResult, Versions
+from stratacache.stores.sqlite_rows import cost_of, head_of, whole_seconds
+from stratacache.types import Entry, Invalidated, PutResult, Version, Versions
 
 _SWEEP = 32  # expired rows removed per put: more than a put adds, so the backlog shrinks
 _MOST_SWEPT = 256  # per transaction, to bound its time
 _SPARE_PAGES = 64  # free pages kept for the next puts; the file gives back the others ...
 _VACUUM_PAGES = 256  # ... at most so many per write, to bound the write's time
 
-_FIND = "SELECT id, used, value FROM entries WHERE digest = ?"
+_FIND = "SELECT id, used, CAST(value AS BLOB) FROM entries WHERE digest = ?"
 
 
 class Look(NamedTuple):
@@ -47,7 +47,7 @@ def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> 
     if row is None:
         return Look(None, 0, None, versions.read(connection, tags))
     number, used, value = row
-    entry = decode(digest, value)
+    entry = envelope.decode(digest, value)
     wanted = tags if entry is None else {*entry.tags, *tags}
     return Look(entry, used, (number, head_of(value)), versions.read(connection, wanted))
 
@@ -118,7 +118,7 @@ def fault(connection: sqlite3.Connection, max_bytes: int) -> str:
         verdict: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             return f"the file is damaged: {verdict}"
-        carried: Counter[versions.Pair] = Counter()
+        carried: Counter[Version] = Counter()
         return _entries_fault(connection, max_bytes, carried) or _versions_fault(connection, carried)
     finally:
         connection.execute("ROLLBACK")
@@ -152,15 +152,19 @@ def _write(
     return Written(results, batch.evicted)
 
 
-def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Counter[versions.Pair]) -> str:
+def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Counter[Version]) -> str:
     """Counts in ``carried`` the entries per version."""
     entries, size = 0, 0
-    for digest, charged, value in connection.execute("SELECT digest, size, value FROM entries"):
-        entry = decode(digest, value)
+    for digest, expires, charged, value in connection.execute(
+        "SELECT digest, expires, size, CAST(value AS BLOB) FROM entries"
+    ):
+        entry = envelope.decode(digest, value)
         if entry is None:
             return f"the row of {digest!r} is torn or foreign"
         if charged != cost_of(entry):
             return f"the row of {digest.hex()} is charged {charged} bytes instead of {cost_of(entry)}"
+        if expires != whole_seconds(entry.gone_at):
+            return f"the row of {digest.hex()} is swept at {expires} where it is gone at {entry.gone_at}"
         carried.update(entry.versions)
         entries, size = entries + 1, size + charged
     if (entries, size) != totals(connection):
@@ -168,7 +172,7 @@ def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Coun
     return f"{size} bytes are kept where {max_bytes} are allowed" if size > max_bytes else ""
 
 
-def _versions_fault(connection: sqlite3.Connection, carried: Counter[versions.Pair]) -> str:
+def _versions_fault(connection: sqlite3.Connection, carried: Counter[Version]) -> str:
     rows = connection.execute("SELECT tag, version, carried FROM versions").fetchall()
     for tag, version, told in rows:
         if told < carried[tag, version]:
