@@ -3,7 +3,7 @@
 from stratacache.settings.loading import api_key, json_schema, load
 from stratacache.settings.mask import mask_url
 from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
-from stratacache.settings.store_urls import scheme_of, store_problem
+from stratacache.settings.store_urls import SCHEMES, scheme_of, store_problem
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
     DEFAULT_SCENE,
@@ -26,6 +26,7 @@ from stratacache.settings.tree import (
 __all__ = [
     "BUILT_IN_SCENES",
     "DEFAULT_SCENE",
+    "SCHEMES",
     "AuditSettings",
     "AuthKey",
     "AuthSettings",

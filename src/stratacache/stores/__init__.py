@@ -7,29 +7,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from stratacache.errors import SettingsError
-from stratacache.ports import Bulletin, Clock, QuestionFilter, Relay, Store
-from stratacache.settings import store_problem
+from stratacache.ports import Clock
+from stratacache.settings import SCHEMES, store_problem
+from stratacache.stores.backend import Backend
 from stratacache.stores.bloom import BloomFilter
 
 __all__ = ["Backend", "open_backend"]
-
-
-class Backend(msgspec.Struct, frozen=True):
-    """What one store URL gives.
-
-    ``bulletin``: news of other instances' invalidations, None when there is no other instance or no news, and then a
-    near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
-    ``questions`` makes, from its capacity and error, the filter of questions handled, shared by the instances where the
-    store can.
-    """
-
-    store: Store
-    questions: Callable[[int, float], QuestionFilter] = BloomFilter
-    bulletin: Bulletin | None = None
-    relay: Relay | None = None
 
 
 def open_backend(url: str, *, max_bytes: int, clock: Clock) -> Backend:
@@ -51,6 +35,19 @@ def open_backend(url: str, *, max_bytes: int, clock: Clock) -> Backend:
         raise SettingsError(f"store: {problem}")
     scheme, _, rest = url.partition("://")
     return _OPENERS[scheme](rest, max_bytes, clock)
+
+
+def _redis(scheme: str) -> Callable[[str, int, Clock], Backend]:
+    def opened(rest: str, _: int, clock: Clock) -> Backend:
+        try:
+            from stratacache.stores.redis import open_redis
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"store: {scheme}:// needs {error.name}: pip install 'stratacache[redis]'"
+            ) from None
+        return open_redis(f"{scheme}://{rest}", clock)
+
+    return opened
 
 
 def _memory(_: str, max_bytes: int, clock: Clock) -> Backend:
@@ -93,4 +90,5 @@ _OPENERS: dict[str, Callable[[str, int, Clock], Backend]] = {
     "sqlite": _sqlite,
     "memcached": _memcached,
     "rocksdb": _rocksdb,
+    **{scheme: _redis(scheme) for scheme in SCHEMES if scheme.startswith("redis")},
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -33,15 +33,15 @@ _COUNTS = 5  # two words: questions noted in each generation
 _HEAD_BYTES = 64
 
 
-class _Shape(msgspec.Struct, frozen=True):
-    """What follows from capacity and error: the textbook optimum, rounded to whole words."""
+class Shape(msgspec.Struct, frozen=True):
+    """What follows from capacity and error: the textbook optimum, in whole words; ``bits`` of one generation."""
 
     capacity: int
     bits: int
     positions: int
 
     @classmethod
-    def of(cls, capacity: int, error: float) -> _Shape:
+    def of(cls, capacity: int, error: float) -> Shape:
         bits = math.ceil(-capacity * math.log(error) / math.log(2) ** 2)
         return cls(capacity, -(-bits // 64) * 64, max(1, round(-math.log2(error))))
 
@@ -59,6 +59,27 @@ class _Shape(msgspec.Struct, frozen=True):
         bits, size = view[_HEAD_BYTES:], self.bits // 8
         fullest = max(_bits_set(bits[:size]), _bits_set(bits[size:]))
         return view[: _SHAPE.size] == self._packed() and fullest < 0.6 * self.bits
+
+    def places(self, digest: bytes) -> list[int]:
+        """The bits that stand for ``digest`` of 16 bytes, within one generation."""
+        position, step = _HALVES.unpack(digest)
+        return [(position + number * step) % self.bits for number in range(self.positions)]
+
+    def stats(self, fills: Sequence[float], measured: float) -> FilterStats:
+        """The figures of two generations of which the share ``fills`` of the bits is set."""
+        rates = [fill**self.positions for fill in fills]
+        return FilterStats(
+            questions=sum(self._estimate(fill) for fill in fills),
+            capacity=self.capacity,
+            fill=max(fills),
+            expected=1 - (1 - rates[0]) * (1 - rates[1]),
+            measured=measured,
+        )
+
+    def _estimate(self, fill: float) -> int:
+        """How many questions make ``fill`` (Swamidass and Baldi, J. Chem. Inf. Model. 47(3), 2007)."""
+        fill = min(fill, 1 - 1 / self.bits)
+        return round(-self.bits / self.positions * math.log1p(-fill))
 
     def _packed(self) -> bytes:
         return _SHAPE.pack(_MAGIC, self.capacity, self.bits, self.positions)
@@ -97,7 +118,7 @@ class BloomFilter:
             raise SettingsError(
                 f"a question filter needs a positive capacity and an error in (0, 1), not {capacity}, {error}"
             )
-        self._shape = shape = _Shape.of(capacity, error)
+        self._shape = shape = Shape.of(capacity, error)
         self._random_bytes = random_bytes
         self._file: SharedFile | None = None
         if path is None:
@@ -128,18 +149,9 @@ class BloomFilter:
 
     async def stats(self) -> FilterStats:
         self._require_open()
-        positions = self._shape.positions
-        fills = [self._fill(0), self._fill(1)]
-        rates = [fill**positions for fill in fills]
         strangers = self._random_bytes(16 * _PROBES)
         wrong = sum([await self.seen(strangers[at : at + 16]) for at in range(0, 16 * _PROBES, 16)])
-        return FilterStats(
-            questions=sum(self._estimate(fill) for fill in fills),
-            capacity=self._shape.capacity,
-            fill=max(fills),
-            expected=1 - (1 - rates[0]) * (1 - rates[1]),
-            measured=wrong / _PROBES,
-        )
+        return self._shape.stats([self._fill(0), self._fill(1)], wrong / _PROBES)
 
     async def close(self) -> None:
         if self._closed:
@@ -155,24 +167,18 @@ class BloomFilter:
             raise StoreError("the question filter is closed")
 
     def _holds(self, generation: int, digest: bytes) -> bool:
-        bits, count = self._bits, self._shape.bits
-        position, step = _HALVES.unpack(digest)
-        base = generation * count
-        for _ in range(self._shape.positions):
-            at = base + position % count
+        bits, base = self._bits, generation * self._shape.bits
+        for place in self._shape.places(digest):
+            at = base + place
             if not bits[at >> 3] >> (at & 7) & 1:
                 return False
-            position += step
         return True
 
     def _add(self, generation: int, digest: bytes) -> None:
-        bits, count = self._bits, self._shape.bits
-        position, step = _HALVES.unpack(digest)
-        base = generation * count
-        for _ in range(self._shape.positions):
-            at = base + position % count
+        bits, base = self._bits, generation * self._shape.bits
+        for place in self._shape.places(digest):
+            at = base + place
             bits[at >> 3] |= 1 << (at & 7)
-            position += step
         self._words[_COUNTS + generation] += 1
 
     def _rotate(self) -> None:
@@ -199,11 +205,6 @@ class BloomFilter:
     def _fill(self, generation: int) -> float:
         size = self._shape.bits // 8
         return _bits_set(self._bits[generation * size : (generation + 1) * size]) / self._shape.bits
-
-    def _estimate(self, fill: float) -> int:
-        """How many questions make ``fill`` (Swamidass and Baldi, J. Chem. Inf. Model. 47(3), 2007)."""
-        fill = min(fill, 1 - 1 / self._shape.bits)
-        return round(-self._shape.bits / self._shape.positions * math.log1p(-fill))
 
 
 def _bits_set(view: memoryview) -> int:

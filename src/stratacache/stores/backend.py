@@ -1,0 +1,25 @@
+"""What a store URL gives, whatever the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from stratacache.ports import Bulletin, QuestionFilter, Relay, Store
+from stratacache.stores.bloom import BloomFilter
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """What one store URL gives.
+
+    ``bulletin``: news of other instances' invalidations, None when there is no other instance or no news, and then a
+    near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
+    ``questions`` makes, from its capacity and error, the filter of questions handled, shared by the instances where the
+    store can.
+    """
+
+    store: Store
+    questions: Callable[[int, float], QuestionFilter] = BloomFilter
+    bulletin: Bulletin | None = None
+    relay: Relay | None = None

@@ -1,0 +1,162 @@
+"""Single-flight across instances over Redis: a lease, and the leader's frames in a list.
+
+Keys, all of the partition of the place: ``l:PLACE`` is the flight that leads, as long as its lease lasts; ``f:PLACE``
+the flight whose frames can be read, which may have landed; ``r:FLIGHT`` its frames; ``w:FLIGHT`` exists once somebody
+follows. A flight has a name of its own, so nobody takes one flight's frames for another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from stratacache.errors import StoreError
+from stratacache.ports import Followed, Standing
+from stratacache.stores.redis_nodes import Nodes, Script
+
+_FRAMES_MS = 60_000  # that frames outlive the lease of a leader who died, for followers on their way
+_PAUSES = (0.01, 0.02, 0.04, 0.08, 0.1)  # seconds between a follower's looks: 0.25 in all
+_MOST_FLIGHTS = 8192  # known here; more are forgotten, the least recent first
+
+# KEYS: l, f. ARGV: flight, lease in ms, ms to keep f.
+_CLAIM = Script("""
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
+return 1
+""")
+
+# KEYS: l, f, r, w. ARGV: flight, lease in ms, ms to keep the others. Gives: held, wanted.
+_RENEW = Script("""
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, 0} end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
+return {1, redis.call('EXISTS', KEYS[4])}
+""")
+
+# KEYS: l, r. ARGV: flight, ms to keep r, frames.
+_PUBLISH = Script("""
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+for i = 3, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return 1
+""")
+
+# KEYS: l, r, w. ARGV: flight, frames heard, ms to keep w. Gives: whether it leads, and the frames beyond.
+_FOLLOW = Script("""
+redis.call('SET', KEYS[3], '1', 'PX', ARGV[3])
+return {redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0, redis.call('LRANGE', KEYS[2], ARGV[2], -1)}
+""")
+
+# KEYS: l, f, r, w. ARGV: flight, ms to keep the frames.
+_RELEASE = Script("""
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+if tonumber(ARGV[2]) > 0 then
+  redis.call('PEXPIRE', KEYS[3], ARGV[2])
+  if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+else
+  redis.call('DEL', KEYS[3])
+  if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
+end
+return redis.call('DEL', KEYS[4])
+""")
+
+
+class RedisRelay:
+    """A ``ports.Relay`` on Redis. What the server loses ends the flight for its followers, who then ask for themselves.
+
+    Args:
+        nodes: the store closes them.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._led: OrderedDict[bytes, str] = OrderedDict()  # place → flight
+        self._followed: OrderedDict[bytes, str] = OrderedDict()
+        self._closed = asyncio.Event()
+
+    async def claim(self, place: bytes, seconds: float) -> bool:
+        self._require_open()
+        flight, lease = secrets.token_hex(8), int(seconds * 1000)
+        part = self._nodes.partition_of(place)
+        keys = self._keys(place, flight)[:2]
+        if not await self._nodes.run(part, _CLAIM, keys, flight, lease, lease + _FRAMES_MS):
+            return False
+        _note(self._led, place, flight)
+        return True
+
+    async def renew(self, place: bytes, seconds: float) -> Standing:
+        self._require_open()
+        flight = self._led.get(place)
+        if flight is None:
+            return Standing(held=False, wanted=False)
+        part, lease = self._nodes.partition_of(place), int(seconds * 1000)
+        held, wanted = await self._nodes.run(
+            part, _RENEW, self._keys(place, flight), flight, lease, lease + _FRAMES_MS
+        )
+        return Standing(held=bool(held), wanted=bool(wanted))
+
+    async def publish(self, place: bytes, frames: Sequence[bytes]) -> None:
+        self._require_open()
+        flight = self._led.get(place)
+        if flight is None or not frames:
+            return
+        lead, _, list_key, _ = self._keys(place, flight)
+        part = self._nodes.partition_of(place)
+        await self._nodes.run(part, _PUBLISH, [lead, list_key], flight, _FRAMES_MS, *frames)
+
+    async def follow(self, place: bytes, heard: int) -> Followed:
+        self._require_open()
+        part = self._nodes.partition_of(place)
+        flight = self._followed.get(place) if heard else None
+        if flight is None:
+            if heard:
+                return Followed((), led=False)
+            named = await self._nodes.call(part, "GET", self._keys(place, "")[1])
+            if named is None:
+                return Followed((), led=False)
+            flight = named.decode()
+            _note(self._followed, place, flight)
+        lead, _, list_key, wanted = self._keys(place, flight)
+        for pause in (*_PAUSES, 0.0):
+            led, frames = await self._nodes.run(
+                part, _FOLLOW, [lead, list_key, wanted], flight, heard, _FRAMES_MS
+            )
+            if frames or not led or not pause:
+                break
+            await self._pause(pause)
+        return Followed(frames, led=bool(led))
+
+    async def release(self, place: bytes, *, keep: float = 0.0) -> None:
+        self._require_open()
+        flight = self._led.pop(place, None)
+        if flight is not None:
+            part = self._nodes.partition_of(place)
+            await self._nodes.run(part, _RELEASE, self._keys(place, flight), flight, int(keep * 1000))
+
+    async def close(self) -> None:
+        self._closed.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise StoreError("the Redis relay is closed")
+
+    def _keys(self, place: bytes, flight: str) -> list[str]:
+        prefix, name = self._nodes.prefixes[self._nodes.partition_of(place)], place.hex()
+        return [f"{prefix}l:{name}", f"{prefix}f:{name}", f"{prefix}r:{flight}", f"{prefix}w:{flight}"]
+
+
+def _note(flights: OrderedDict[bytes, str], place: bytes, flight: str) -> None:
+    flights[place] = flight
+    flights.move_to_end(place)
+    while len(flights) > _MOST_FLIGHTS:
+        flights.popitem(last=False)

@@ -1,0 +1,272 @@
+"""Redis' protocol over one pipelined connection per server.
+
+Why not redis-py: it takes a connection from a pool for every command, which costs 93 µs of CPU for an MGET where this
+costs 39 (Redis 8.2 on loopback, redis-py 8.1 with hiredis); a burst of look-ups waits for the pool, and a call that is
+cancelled closes its connection. Here replies come in the order of the commands, and a caller that is cancelled leaves
+its place in the queue: the reply is read and dropped, and never taken for another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import hiredis
+
+from stratacache.errors import StoreError
+
+Reply: TypeAlias = Any
+"""bytes, int, None or a list of such; an error reply is raised as :class:`Refused`."""
+
+Command = tuple[bytes | str | int, ...]
+
+CONNECT_SECONDS = 1.0
+SILENCE_SECONDS = 1.0  # replies are due and nothing is heard: the connection is dead
+PAUSE_SECONDS = 0.2  # after a failed connect nobody tries again for so long
+_MOST_WAITING = 8192  # commands without a reply; more means that the server cannot follow
+_MOST_UNSENT = 64 << 20  # bytes that the server did not take yet
+
+
+def _pack(command: Command) -> bytes:
+    return cast(bytes, hiredis.pack_command(command))  # type: ignore[arg-type]  # its stub: one word only
+
+
+class Refused(StoreError):
+    """The server answered with an error; ``word`` is its first word, such as ``MOVED`` or ``OOM``."""
+
+    def __init__(self, server: str, text: str) -> None:
+        super().__init__(f"redis {server}: {text}")
+        self.text = text
+        self.word = text.partition(" ")[0]
+
+
+class Login:
+    """How to present oneself to a server. The password stays out of every message."""
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        password: str = "",
+        database: int = 0,
+        tls: ssl.SSLContext | None = None,
+        tls_name: str = "",
+    ) -> None:
+        self.tls = tls
+        self.tls_name = tls_name
+        self.commands: list[Command] = []
+        if password:
+            self.commands.append(("AUTH", user, password) if user else ("AUTH", password))
+        if database:
+            self.commands.append(("SELECT", database))
+
+
+class _Connection(asyncio.Protocol):
+    """Hands each reply to the one who waits for it, in order."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader()
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        self._on_message: Callable[[], None] | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None
+
+    def send(self, commands: Sequence[Command]) -> list[asyncio.Future[Reply]]:
+        """Send, and give a future for the reply to each."""
+        transport = self._transport
+        if transport is None:
+            raise StoreError(f"redis {self._name}: the connection is closed")
+        if (
+            len(self._waiting) + len(commands) > _MOST_WAITING
+            or transport.get_write_buffer_size() > _MOST_UNSENT
+        ):
+            raise StoreError(f"redis {self._name}: {len(self._waiting)} commands are waiting already")
+        futures: list[asyncio.Future[Reply]] = [self._loop.create_future() for _ in commands]
+        self._waiting.extend(futures)
+        transport.write(b"".join([_pack(command) for command in commands]))
+        if self._watch is None:
+            self._heard = self._loop.time()
+            self._watch = self._loop.call_later(SILENCE_SECONDS, self._look_after)
+        return futures
+
+    def listen(self, channel: str, on_message: Callable[[], None]) -> None:
+        """Subscribe, and call ``on_message`` for whatever comes from then on: the connection is of no other use."""
+        if self._transport is not None:
+            self._on_message = on_message
+            self._transport.write(_pack(("SUBSCRIBE", channel)))
+
+    def close(self, why: str) -> None:
+        """Give up: all who wait get a StoreError. Idempotent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(StoreError(f"redis {self._name}: {why}"))
+                future.exception()  # a caller that waits for another reply first may never fetch it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(f"the connection broke: {exc}" if exc else "the server closed the connection")
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        self._reader.feed(data)
+        try:
+            while (reply := self._reader.gets()) is not False:
+                self._take(reply)
+        except hiredis.ProtocolError:
+            self.close("what it says is not Redis' protocol")
+
+    def _take(self, reply: Reply) -> None:
+        if self._on_message is not None:
+            self._on_message()
+            return
+        if not self._waiting:
+            self.close("it spoke without being asked")
+            return
+        future = self._waiting.popleft()
+        if future.done():
+            return  # its caller has left
+        if isinstance(reply, hiredis.ReplyError):
+            future.set_exception(Refused(self._name, str(reply)))
+            future.exception()
+        else:
+            future.set_result(reply)
+
+    def _look_after(self) -> None:
+        """Give up a connection on which nothing is heard though replies are due.
+
+        A caller's own time limit is not enough: it ends the call and leaves the dead connection to the next one.
+        """
+        self._watch = None
+        if not self._waiting:
+            return
+        left = self._heard + SILENCE_SECONDS - self._loop.time()
+        if left <= 0:
+            self.close(f"no reply within {SILENCE_SECONDS:g} s")
+        else:
+            self._watch = self._loop.call_later(left, self._look_after)
+
+
+class Subscription:
+    """A channel that is listened to."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    @property
+    def alive(self) -> bool:
+        """False once the connection broke. One that is silently dead looks alive: do not rely on messages."""
+        return self._connection.usable
+
+    def close(self) -> None:
+        self._connection.close("closed")
+
+
+class Node:
+    """One server: connected when it is first asked, and again after a break. Safe for concurrent use."""
+
+    def __init__(self, host: str, port: int, login: Login) -> None:
+        self.address = (host, port)
+        self._name = f"{host}:{port}"
+        self._login = login
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[_Connection] | None = None
+        self._shut_until = 0.0
+        self._closed = False
+
+    async def call(self, *command: bytes | str | int) -> Reply:
+        """The reply to one command; raises StoreError, as Refused when the server says so."""
+        connection = self._connection
+        if connection is None or not connection.usable:
+            connection = await self._connect()
+        return await connection.send([command])[0]
+
+    async def call_all(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to several commands sent together; the first error is raised."""
+        connection = self._connection
+        if connection is None or not connection.usable:
+            connection = await self._connect()
+        futures = connection.send(commands)
+        return [await future for future in futures]
+
+    async def subscribe(self, channel: str, on_message: Callable[[], None]) -> Subscription:
+        """Listen to ``channel`` on a connection of its own, until that breaks."""
+        connection = await self._open()
+        connection.listen(channel, on_message)
+        return Subscription(connection)
+
+    def close(self) -> None:
+        """Give up all connections. Idempotent."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.close("the store was closed")
+
+    async def _connect(self) -> _Connection:
+        """Connect once for all who need it; a caller that is cancelled takes nobody's connection with it."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise StoreError(f"redis {self._name}: closed")
+        if self._connecting is None:
+            if loop.time() < self._shut_until:
+                raise StoreError(f"redis {self._name}: cannot be reached")
+            self._connecting = loop.create_task(self._open(), name="redis connect")
+            self._connecting.add_done_callback(self._connected)
+        return await asyncio.shield(self._connecting)
+
+    def _connected(self, task: asyncio.Task[_Connection]) -> None:
+        self._connecting = None
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            self._shut_until = asyncio.get_running_loop().time() + PAUSE_SECONDS
+        else:
+            self._connection = task.result()
+            if self._closed:
+                self._connection.close("the store was closed")
+
+    async def _open(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        host, port = self.address
+        login = self._login
+        connection: _Connection | None = None
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self._name),
+                    host,
+                    port,
+                    ssl=login.tls,
+                    server_hostname=(login.tls_name or host) if login.tls else None,
+                )
+                for future in connection.send(login.commands):
+                    await future
+        except (OSError, TimeoutError, StoreError) as error:
+            if connection is not None:
+                connection.close("the login failed")
+            reason = (
+                error.text
+                if isinstance(error, Refused)
+                else getattr(error, "strerror", None) or "no connection"
+            )
+            raise StoreError(f"redis {self._name}: {reason}") from None
+        return connection
