@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 from tests.servers.memcached import shared_servers
+from tests.servers.redis import Binary, RedisServer
 
 from stratacache.ports import Clock
 from stratacache.stores import Backend, open_backend
@@ -25,8 +28,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     What a kind does differently, as its documentation says: ``shared``, whether a second instance is possible;
     ``durable``, whether entries outlive all instances; ``bounded``, whether it keeps to the bound itself, says what it
-    evicted, and declines what is too large; ``counts``, whether it knows how many entries it has and how many an
-    invalidation affects.
+    evicted, and declines what is too large; ``sizes``, whether it knows how many entries it has, and their bytes;
+    ``counts``, whether it knows how many entries an invalidation affects.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Kind(msgspec.Struct, frozen=True):
     shared: bool = True
     durable: bool = True
     bounded: bool = True
+    sizes: bool = True
     counts: bool = True
 
 
@@ -64,6 +68,28 @@ def on_memcached() -> Opener:
     return opened
 
 
+def on_redis(binary: Binary) -> Opener:
+    """One server that the whole run shares; the folder becomes the prefix of the keys."""
+
+    @contextlib.asynccontextmanager
+    async def opened(clock: Clock, max_bytes: int, folder: Path) -> AsyncIterator[Backend]:
+        server, prefix = shared_server(binary), hashlib.sha256(bytes(folder)).hexdigest()[:16]
+        # As if instances had been there for long: else the first invalidation waits for leases that it cannot know.
+        server.command("HSET", f"{{{prefix}}}instances", "born", "0", "seq", "0")
+        async with named(f"{server.url}?prefix={prefix}")(clock, max_bytes, folder) as backend:
+            yield backend
+
+    return opened
+
+
+@functools.cache
+def shared_server(binary: Binary) -> RedisServer:
+    server = RedisServer(binary)
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
 async def close(backend: Backend) -> None:
     """What hangs on the store before the store."""
     for part in (backend.bulletin, backend.relay):
@@ -76,5 +102,7 @@ KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
     Kind("sqlite", named("sqlite:///{folder}/deep/cache.db")),
     Kind("rocksdb", named("rocksdb:///{folder}/deep/cache"), shared=False),
-    Kind("memcached", on_memcached(), bounded=False, counts=False),
+    Kind("redis", on_redis("redis"), bounded=False, sizes=False),
+    Kind("valkey", on_redis("valkey"), bounded=False, sizes=False),
+    Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False),
 ]

@@ -116,7 +116,7 @@ async def test_a_put_replaces(store: Store, clock: FakeClock, kind: Kind) -> Non
     await store.put(digest_of("a"), entry_of(clock, "old", size=5000))
     assert await store.put(digest_of("a"), entry_of(clock, "new")) == "stored"
     assert await store.get(digest_of("a")) == entry_of(clock, "new")
-    if kind.counts:
+    if kind.sizes:
         assert (await store.stats()).entries == 1
 
 
@@ -231,7 +231,7 @@ async def test_the_bound_holds_whatever_is_put(store: Store, clock: FakeClock) -
     assert stats.evictions > 0
 
 
-@kinds(counts=True)
+@kinds(sizes=True)
 async def test_bytes_cover_the_payload(store: Store, clock: FakeClock) -> None:
     entries = [entry_of(clock, str(number), size=2000) for number in range(20)]
     for number, entry in enumerate(entries):
