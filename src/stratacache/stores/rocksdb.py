@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+_log = logging.getLogger(__name__)
 
 
 class RocksDBStore:
@@ -40,7 +43,7 @@ class RocksDBStore:
         self._path = path
         self._clock = clock
         self._closed = False
-        self._lane = Lane("rocksdb", partial(_open, path, max_bytes, clock.now()))
+        self._lane = Lane("rocksdb", partial(_open, path, max_bytes, clock.now))
 
     async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
         """As ``ports.Store``. An entry that is not whole, expired or outdated is removed."""
@@ -66,9 +69,13 @@ class RocksDBStore:
             raise StoreError(f"RocksDB store {self._path}: {fault}")
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        try:
             await self._lane.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing more specific; it is closed all the same
+            _log.warning("RocksDB store %s: %s", self._path, error)
 
     async def _run(self, step: Callable[Concatenate[Shelf, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:
@@ -89,8 +96,8 @@ class RocksDBStore:
             raise StoreError(f"RocksDB store {self._path}: {error}{advice}") from error
 
 
-def _open(path: Path, max_bytes: int, now: float) -> Shelf:
-    return Shelf(open_database(path, max_bytes, now), max_bytes)
+def _open(path: Path, max_bytes: int, now: Callable[[], float]) -> Shelf:
+    return Shelf(lambda: open_database(path, max_bytes, now()), max_bytes)
 
 
 def _stats(shelf: Shelf) -> StoreStats:

@@ -50,6 +50,11 @@ def open_database(path: Path, max_bytes: int, now: float) -> Rdict:
         raise StoreError(f"cannot open the RocksDB store {path}: {error}") from error
 
 
+def file_bytes(max_bytes: int) -> int:
+    """The size of one file, and of what is written before a file is made of it."""
+    return min(16 << 20, max(64 << 10, max_bytes // 64))
+
+
 def is_damage(error: Exception) -> bool:
     """Whether what RocksDB says means that the files' content is broken, not that they are locked, or the disk full."""
     message = str(error)
@@ -92,18 +97,24 @@ def _options(max_bytes: int) -> Options:
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)
     options.set_compression_type(DBCompressionType.lz4())
-    # Small enough that what was replaced or evicted is soon cleared away; the log is as large as two buffers.
-    buffer = min(16 << 20, max(256 << 10, max_bytes // 32))
-    options.set_write_buffer_size(buffer)
-    options.set_max_total_wal_size(2 * buffer)
-    options.set_target_file_size_base(buffer)
-    options.set_max_bytes_for_level_base(4 * buffer)
+    size = file_bytes(max_bytes)
+    options.set_write_buffer_size(size)
+    options.set_max_total_wal_size(size)
+    options.set_target_file_size_base(size)
+    options.set_max_bytes_for_level_base(4 * size)
+    options.set_max_compaction_bytes(4 * size)  # what a compaction needs for a while, beside what it replaces
     options.set_level_compaction_dynamic_level_bytes(True)
+    # A write that RocksDB holds back would hold back the event loop, as rocksdict does not let go of the interpreter.
+    options.set_max_write_buffer_number(8)
+    options.set_level_zero_slowdown_writes_trigger(64)
+    options.set_level_zero_stop_writes_trigger(128)
+    options.set_soft_pending_compaction_bytes_limit(0)
+    options.set_hard_pending_compaction_bytes_limit(0)
     options.set_max_open_files(256)
     options.set_max_background_jobs(2)
-    options.set_keep_log_file_num(2)
-    options.set_max_log_file_size(1 << 20)
-    options.set_max_manifest_file_size(1 << 20)
+    options.set_keep_log_file_num(2)  # its own diary
+    options.set_max_log_file_size(128 << 10)
+    options.set_max_manifest_file_size(256 << 10)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     return options

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
 
 import msgspec
-from rocksdict import Rdict
+from rocksdict import DbClosedError, Rdict
 
 from stratacache.stores import envelope
 from stratacache.stores import rocksdb_rows as rows
+from stratacache.stores.rocksdb_file import file_bytes
 from stratacache.stores.rocksdb_rows import Change, Head
 from stratacache.stores.versions import carries
 from stratacache.types import Absent, Entry, Invalidated, PutResult, Versions
@@ -20,6 +23,8 @@ MAX_IDLE_TAGS = 65_536  # tags beyond this, of which no entry has one, are forgo
 _IDLE_SECONDS = 3600  # that a version is kept for answers in flight
 _SWEEP = 16  # expired entries given back per put: more than a put can add, so the backlog shrinks
 _TAGS_SEEN = 512  # tags looked at by one sweep, for each 256 that are new
+_BEHIND = 2  # steps of garbage that may gather while earlier ones are being cleared away
+_SWOLLEN = 1.1  # files above this share of max_bytes are cleared as a whole
 _USE_SECONDS = 60  # a use is not written again within this
 _USES = 256  # uses that wait for a put before they are written on their own
 
@@ -28,29 +33,34 @@ class Shelf:
     """Entries, their order of use and expiry, and the tags' versions and counts in one database.
 
     Args:
-        database: belongs to the shelf from here on.
+        open_database: opens it, at once and again after a write failed.
         max_bytes: bound of what the entries are charged.
     """
 
-    def __init__(self, database: Rdict, max_bytes: int) -> None:
-        self._database = database
+    def __init__(self, open_database: Callable[[], Rdict], max_bytes: int) -> None:
+        self._open = open_database
+        self._database = open_database()
+        self._failed = False
         self._max_bytes = max_bytes
         self._uses: dict[bytes, int] = {}
         # Below these there are only deleted keys, which would be passed over one by one.
         self._first_place = self._first_gone = 0
+        self._garbage = self._cleared = 0  # bytes; place below which the files hold nothing useless
+        self._step = file_bytes(max_bytes)
+        self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="rocksdb-cleaner")
+        self._clearing: Future[None] | None = None
         self._tag_cursor = b"v"
         self._new_tags = 0
-        self.totals = rows.read_totals(database)
+        self.totals = rows.read_totals(self._database)
         self.evictions = 0
         self.rejections = 0
 
     def get(self, digest: bytes, tags: Sequence[str], now: float) -> Entry | Absent:
-        keys = (rows.entry_key(digest), rows.head_key(digest), *map(rows.version_key, tags))
-        value, stored, *versions = self._read(keys)
+        stored, *versions = self._read((rows.head_key(digest), *map(rows.version_key, tags)))
         head = rows.head_in(stored)
         if head is None:
             return Absent("not_found", self._snapshot(tags, now))
-        entry = envelope.decode(digest, value or b"")
+        entry = envelope.decode(digest, self._value(digest, head))
         if entry is None or not entry.gone_at > now:
             self._discard(digest, head)
             return Absent("not_found", self._snapshot(tags, now))
@@ -67,6 +77,7 @@ class Shelf:
         return entry
 
     def put(self, digest: bytes, entry: Entry, now: float) -> PutResult:
+        self._recover()
         if not self._are_current(entry.versions, {}):
             return "outdated"
         value = envelope.encode(digest, entry)
@@ -77,22 +88,25 @@ class Shelf:
         if previous is not None:
             change.remove(digest, previous)
         if not entry.gone_at > now or cost * LARGEST_SHARE > self._max_bytes:
-            self.totals = change.commit()
+            self._commit(change)
             self.rejections += 1
             return "declined"
         gone = _milliseconds(entry.gone_at)
         change.add(digest, value, Head(0, int(now), gone, cost, entry.versions))
         first_gone = self._reclaim(change, now)
         first_place, evicted = self._evict(change)
-        self.totals = change.commit()
+        self._commit(change)
         self._first_gone = min(first_gone, rows.LAST_MOMENT if gone is None else gone)
         self._first_place = first_place
         self.evictions += evicted
+        if self._garbage >= self._step:
+            self._clear_away()
         return "stored"
 
     def invalidate(
         self, tags: Sequence[str], digests: Sequence[bytes], now: float, *, dry_run: bool
     ) -> Invalidated:
+        self._recover()
         before = self._snapshot(tags, now)
         carried = sum([rows.number_in(self._database.get(rows.count_key(*pair))) or 0 for pair in before])
         heads = {digest: head for digest in digests if (head := self._head(digest)) is not None}
@@ -103,8 +117,8 @@ class Shelf:
         for digest, head in heads.items():
             change.remove(digest, head)
         after = tuple([(tag, self._renew(change, tag, now)) for tag, _ in before])
-        # Else a power cut could undo it, and revive what it hit.
-        self.totals = change.commit(sync=True)
+        self._commit(change)
+        self._database.flush_wal(True)  # else a power cut could undo it, and revive what it hit
         return Invalidated(affected, after)
 
     def write_uses(self) -> None:
@@ -116,26 +130,25 @@ class Shelf:
         for digest, used in uses.items():
             head = self._head(digest)
             if head is not None:
-                change.move(digest, head, used)
-        self.totals = change.commit()
+                change.move(digest, self._value(digest, head), head, used)
+        self._commit(change)
 
     def close(self) -> None:
+        """Release the folder, also if what waits cannot be written any more."""
         try:
             self.write_uses()
         finally:
+            self._cleaner.shutdown()
             self._database.close()
 
     def fault(self) -> str:
         """The first broken invariant, or ""; reads everything."""
         heads = {key[1:]: msgspec.msgpack.decode(value, type=Head) for key, value in self._items(b"h")}
-        order = {rows.number_in(key[1:]): value for key, value in self._items(b"o")}
-        if order != {head.place: digest for digest, head in heads.items()}:
-            return "the order of use is not of the entries"
+        if {key for key, _ in self._items(b"e")} != {rows.entry_key(h.place, d) for d, h in heads.items()}:
+            return "the entries are not where their heads say"
         expiries = {key for key, _ in self._items(b"x")}
         if expiries != {rows.expiry_key(h.gone, d) for d, h in heads.items() if h.gone is not None}:
             return "the expiries are not of the entries"
-        if {key[1:] for key, _ in self._items(b"e")} != heads.keys():
-            return "an entry lacks its head"
         carried: dict[bytes, int] = {}
         for head in heads.values():
             for tag, version in head.versions:
@@ -155,6 +168,44 @@ class Shelf:
 
     def _head(self, digest: bytes) -> Head | None:
         return rows.head_in(self._database.get(rows.head_key(digest)))
+
+    def _value(self, digest: bytes, head: Head) -> bytes:
+        return cast(bytes | None, self._database.get(rows.entry_key(head.place, digest))) or b""
+
+    def _commit(self, change: Change) -> None:
+        self._failed = True
+        self.totals = change.commit()
+        self._failed = False
+        self._garbage += change.garbage
+
+    def _recover(self) -> None:
+        """Open the database anew if a write failed: after one (a full disk) RocksDB refuses all others."""
+        if not self._failed:
+            return
+        if self._clearing is not None:
+            self._clearing.exception()  # wait for it; what failed is begun anew with the next garbage
+            self._clearing = None
+        with contextlib.suppress(DbClosedError):  # an earlier attempt closed it and could not open it
+            self._database.close()
+        self._database = self._open()
+        self.totals = rows.read_totals(self._database)
+        self._failed = False
+
+    def _clear_away(self) -> None:
+        """Have the files rid of what was evicted, which lies together, in a thread of its own.
+
+        RocksDB would do so in time, but not before the folder is far larger than the bound. What uses and replacements
+        left behind lies among the rest; once that is much, all is cleared.
+        """
+        if self._clearing is not None and not self._clearing.done():
+            if self._garbage < _BEHIND * self._step:
+                return
+            self._clearing.exception()  # the disk cannot follow: puts wait for it; what fails comes up in writes
+        size = cast(int, self._database.property_int_value("rocksdb.total-sst-files-size"))
+        last = rows.LAST_MOMENT if size > _SWOLLEN * self._max_bytes else self._first_place
+        start, end = rows.entry_key(self._cleared, b""), rows.entry_key(last, b"")
+        self._clearing = self._cleaner.submit(self._database.compact_range, start, end)
+        self._cleared, self._garbage = self._first_place, 0
 
     def _version(self, tag: str) -> int | None:
         return rows.number_in(self._database.get(rows.version_key(tag)))
@@ -176,7 +227,7 @@ class Shelf:
             change = Change(self._database, self.totals)
             made = {name: self._renew(change, name, now) for name in lacking}
             self._sweep_tags(change, now, len(made))
-            self.totals = change.commit()
+            self._commit(change)
             versions |= made
         return tuple([(name, version) for name, version in versions.items() if version is not None])
 
@@ -192,7 +243,7 @@ class Shelf:
     def _discard(self, digest: bytes, head: Head) -> None:
         change = Change(self._database, self.totals)
         change.remove(digest, head)
-        self.totals = change.commit()
+        self._commit(change)
 
     def _reclaim(self, change: Change, now: float) -> int:
         """Remove a bounded number of expired entries; returns below which moment there are no more."""
@@ -213,8 +264,8 @@ class Shelf:
         Returns below which place there are no more, and how many were removed.
         """
         first, evicted = self._first_place, 0
-        for key, digest in self._items(b"o", rows.number(first)):
-            first = rows.number_in(key[1:]) or 0
+        for key, _ in self._items(b"e", rows.number(first)):
+            first, digest = rows.place_and_digest(key)
             if change.totals.bytes <= self._max_bytes:
                 break
             head = self._head(digest)
