@@ -27,6 +27,18 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(PIP) install -e ".[engine,test]"
 	@touch $@
 
+# Servers that no Python package carries: Memcached, and a redis-server with TLS.
+SERVERS := memcached redis-server
+$(VENV)/.servers: | $(VENV)/.run
+	@if ! command -v $(firstword $(SERVERS)) >/dev/null || ! command -v $(lastword $(SERVERS)) >/dev/null; then \
+	  echo "Installing $(SERVERS) for the tests ..."; \
+	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
+	  $$sudo apt-get update -qq && \
+	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SERVERS) >/dev/null || \
+	  { echo "The tests need the programs $(SERVERS); install them with your package manager."; exit 1; }; \
+	fi
+	@touch $@
+
 demo: $(VENV)/.run ## fresh clone to result: real traffic through a real model, then a table per tier
 	@$(BIN)/stratacache demo
 
@@ -43,13 +55,13 @@ format: $(VENV)/.dev ## let ruff fix and format
 	@$(BIN)/ruff check --fix src tests benchmarks
 	@$(BIN)/ruff format src tests benchmarks
 
-test: check ## all tests but those marked slow or peers
+test: check $(VENV)/.servers ## all tests but those marked slow or peers
 	@$(BIN)/pytest -m "not slow and not peers"
 
-test-all: check ## every test
+test-all: check $(VENV)/.servers ## every test
 	@$(BIN)/pytest
 
-stress: $(VENV)/.dev ## the soaks
+stress: $(VENV)/.dev $(VENV)/.servers ## the soaks
 	@$(BIN)/pytest tests/stress
 
 bench: $(VENV)/.dev ## side-by-side benchmarks; raw output goes to benchmarks/results
