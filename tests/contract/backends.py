@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.servers.memcached import shared_servers
 from tests.servers.redis import Binary, RedisServer
 
@@ -39,6 +40,9 @@ class Kind(msgspec.Struct, frozen=True):
     bounded: bool = True
     sizes: bool = True
     counts: bool = True
+    bulletin: bool = False
+    relay: bool = False
+    questions: bool = False
 
 
 def named(url: str) -> Opener:
@@ -98,9 +102,15 @@ async def close(backend: Backend) -> None:
     await backend.store.close()
 
 
+def kinds(**wanted: bool) -> pytest.MarkDecorator:
+    """Run a test, or the fixture's users, over those kinds only of which all is true that it is about."""
+    chosen = [kind for kind in KINDS if all(getattr(kind, name) == value for name, value in wanted.items())]
+    return pytest.mark.parametrize("kind", chosen, ids=lambda kind: str(kind.name))
+
+
 KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
-    Kind("sqlite", named("sqlite:///{folder}/deep/cache.db")),
+    Kind("sqlite", named("sqlite:///{folder}/deep/cache.db"), bulletin=True, relay=True, questions=True),
     Kind("rocksdb", named("rocksdb:///{folder}/deep/cache"), shared=False),
     Kind("redis", on_redis("redis"), bounded=False, sizes=False),
     Kind("valkey", on_redis("valkey"), bounded=False, sizes=False),

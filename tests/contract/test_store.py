@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.clock import FakeClock
-from tests.contract.backends import KINDS, Kind
+from tests.contract.backends import KINDS, Kind, kinds
 
 from stratacache.errors import StoreError
 from stratacache.ports import Store
@@ -66,12 +66,6 @@ async def store(kind: Kind, clock: FakeClock, tmp_path: Path) -> AsyncIterator[S
     async with kind.open(clock, MAX_BYTES, tmp_path) as backend:
         yield backend.store
         await backend.store.check()
-
-
-def kinds(**wanted: bool) -> pytest.MarkDecorator:
-    """Run a test over those kinds only of which all is true that it is about."""
-    chosen = [kind for kind in KINDS if all(getattr(kind, name) == value for name, value in wanted.items())]
-    return pytest.mark.parametrize("kind", chosen, ids=lambda kind: str(kind.name))
 
 
 # --- entries

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.clock import FakeClock
@@ -16,8 +17,9 @@ from stratacache.errors import SettingsError, StoreError
 from stratacache.stores import sqlite_work
 from stratacache.stores.lane import Lane
 from stratacache.stores.sqlite import SQLiteStore
-from stratacache.stores.sqlite_file import mark_damaged
-from stratacache.types import Absent, Entry
+from stratacache.stores.sqlite_file import mark_damaged, open_writer
+from stratacache.stores.sqlite_schema import CACHE
+from stratacache.types import Absent, Entry, Invalidated, Versions
 
 MAX_BYTES = 400_000
 
@@ -26,9 +28,11 @@ def digest_of(name: object) -> bytes:
     return hashlib.sha256(str(name).encode()).digest()
 
 
-def entry_of(clock: FakeClock, text: str = "answer", *, ttl: float = 1e6, size: int = 0) -> Entry:
-    body = text.encode().ljust(size)
-    return Entry(form=b"form", body=body, created_at=clock.now(), expires_at=clock.now() + ttl)
+def entry_of(
+    clock: FakeClock, text: str = "answer", *, ttl: float = 1e6, size: int = 0, versions: Versions = ()
+) -> Entry:
+    now = clock.now()
+    return Entry(b"form", text.encode().ljust(size), now, expires_at=now + ttl, versions=versions)
 
 
 @pytest.fixture
@@ -73,6 +77,7 @@ async def test_files_are_private_and_the_folder_is_made(tmp_path: Path, clock: F
         "cache.db-wal": 0o600,
         "cache.db-shm": 0o600,
         "cache.db.lock": 0o600,
+        "cache.db.bumps": 0o600,
     }
     await store.close()
 
@@ -132,7 +137,7 @@ async def test_a_damaged_page_is_found_at_the_start(store: SQLiteStore, path: Pa
     assert len(list(path.parent.glob("cache.db.corrupt-*"))) == 1
 
 
-async def test_damage_met_by_a_read_is_an_error_and_a_fresh_start_next_time(
+async def test_damage_met_by_a_read_is_an_error_once_and_a_fresh_start_for_all(
     store: SQLiteStore, path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stratacache.stores.sqlite_file._CHECKED_BYTES", 0)
@@ -140,14 +145,78 @@ async def test_damage_met_by_a_read_is_an_error_and_a_fresh_start_next_time(
         await store.put(digest_of(number), entry_of(clock, f"text of {number}", size=2000))
     await store.close()
     damage(path, b"text of 20")
-    damaged = SQLiteStore(path, MAX_BYTES, clock)
-    with pytest.raises(StoreError, match="will be replaced at the next start"):
+    damaged, neighbour = SQLiteStore(path, MAX_BYTES, clock), SQLiteStore(path, MAX_BYTES, clock)
+    assert isinstance(await neighbour.get(digest_of(1)), Entry)
+    with pytest.raises(StoreError, match="is damaged and will be replaced"):
         await damaged.get(digest_of(20))
-    await damaged.close()
-    again = SQLiteStore(path, MAX_BYTES, clock)
-    assert isinstance(await again.get(digest_of(20)), Absent)
-    await again.check()
-    await again.close()
+    assert await damaged.get(digest_of(20), ["a"]) == await neighbour.get(digest_of(20), ["a"])
+    assert isinstance(await neighbour.get(digest_of(1)), Absent)
+    await damaged.put(digest_of(1), entry_of(clock))
+    assert await neighbour.get(digest_of(1)) == entry_of(clock)
+    for one in (damaged, neighbour):
+        await one.check()
+        await one.close()
+    assert len(list(path.parent.glob("cache.db.corrupt-*Z"))) == 1
+
+
+async def test_a_file_that_is_deleted_is_made_anew_for_all(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    neighbour = SQLiteStore(path, MAX_BYTES, clock)
+    old = dict((await neighbour.get(b"a", ["t"])).versions)
+    await store.put(b"a", entry_of(clock, versions=tuple(old.items())))
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    assert isinstance(await store.get(b"a"), Absent)
+    assert await store.put(b"a", entry_of(clock, versions=tuple(old.items()))) == "outdated"
+    await store.put(b"b", entry_of(clock))
+    assert await neighbour.get(b"b") == entry_of(clock)
+    await neighbour.check()
+    await neighbour.close()
+
+
+async def test_an_invalidation_while_the_file_is_replaced_reaches_the_new_file(
+    store: SQLiteStore, path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = sqlite_work.invalidate
+    late: list[Versions] = []
+
+    def replaced_meanwhile(connection: sqlite3.Connection, *arguments: Any) -> Invalidated:
+        told = original(connection, *arguments)
+        if not late:
+            mark_damaged(path)
+            fresh = open_writer(path, CACHE, 0.1, clock.now())
+            late.append(sqlite_work.snapshot(fresh, ["t"], clock.now()))
+            fresh.close()
+        return told
+
+    monkeypatch.setattr(sqlite_work, "invalidate", replaced_meanwhile)
+    told = await store.invalidate(["t"])
+    assert dict(told.versions)["t"] > dict(late[0])["t"]
+    assert await store.put(b"a", entry_of(clock, versions=late[0])) == "outdated"
+
+
+async def test_a_file_of_the_first_schema_starts_empty(
+    path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = sqlite3.connect(path)
+    old.executescript(
+        "CREATE TABLE entries (id INTEGER PRIMARY KEY, digest BLOB NOT NULL, body BLOB NOT NULL);"
+        "CREATE TABLE totals (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);"
+        "CREATE TRIGGER added AFTER INSERT ON entries BEGIN UPDATE totals SET entries = entries + 1; END;"
+        "INSERT INTO totals VALUES (0, 0); INSERT INTO entries VALUES (1, x'00', x'00');"
+        f"PRAGMA application_id = {CACHE.application}; PRAGMA user_version = 1;"
+    )
+    old.close()
+    store = SQLiteStore(path, MAX_BYTES, clock)
+    assert (await store.stats()).entries == 0
+    assert await store.put(b"a", entry_of(clock)) == "stored"
+    await store.check()
+    await store.close()
+    assert [record.message for record in caplog.records] == [
+        f"{path} has schema version 1, now 2: the cache starts empty"
+    ]
+    assert not list(path.parent.glob("*corrupt*"))
 
 
 async def test_a_damaged_file_takes_its_log_along(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
@@ -410,7 +479,7 @@ async def test_churn_at_the_bound_does_not_grow_the_file(path: Path, clock: Fake
 async def test_the_event_loops_thread_never_touches_sqlite(store: SQLiteStore) -> None:
     for lane in (store._lanes._writer, store._lanes._reader):
         with pytest.raises(sqlite3.ProgrammingError, match="created in a thread"):
-            lane._connection.execute("SELECT 1")
+            lane._connection.read(lambda connection: connection.execute("SELECT 1"))
 
 
 def test_what_cannot_be_opened_says_why(tmp_path: Path, clock: FakeClock) -> None:

@@ -58,8 +58,13 @@ def _memory(_: str, max_bytes: int, clock: Clock) -> Backend:
 
 def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
     from stratacache.stores.sqlite import SQLiteStore
+    from stratacache.stores.sqlite_relay import SQLiteRelay
 
-    return Backend(SQLiteStore(Path(rest[1:]).expanduser(), max_bytes, clock))
+    path = Path(rest[1:]).expanduser()
+    store = SQLiteStore(path, max_bytes, clock)
+    relay = SQLiteRelay(path.with_name(path.name + ".flights"), clock)
+    questions = partial(BloomFilter, path=path.with_name(path.name + ".questions"))
+    return Backend(store, questions, store.bulletin(), relay)
 
 
 def _memcached(rest: str, max_bytes: int, clock: Clock) -> Backend:

@@ -17,9 +17,11 @@ from stratacache.errors import SettingsError, StoreError
 from stratacache.ports import Clock
 from stratacache.stores import sqlite_work as work
 from stratacache.stores.sqlite_batch import RowRef, totals
+from stratacache.stores.sqlite_bulletin import Counter, SQLiteBulletin
 from stratacache.stores.sqlite_group import GroupCommit
 from stratacache.stores.sqlite_lanes import Lanes
 from stratacache.stores.sqlite_rows import cost_of
+from stratacache.stores.sqlite_schema import CACHE
 from stratacache.stores.versions import carries
 from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats, Versions
 
@@ -38,10 +40,10 @@ class SQLiteStore:
     """A ``ports.Store`` in a SQLite file. Safe with several processes on one file; survives ``kill -9``.
 
     Opened at once: the constructor blocks, and raises StoreError when the file is not ours. A damaged file is
-    moved aside, with a warning, and a fresh one started.
+    moved aside, with a warning, and a fresh one started; processes that have it open follow.
 
     Args:
-        path: the file; its folder is made. Beside it live ``-wal``, ``-shm`` and ``.lock``.
+        path: the file; its folder is made. Beside it live ``-wal``, ``-shm``, ``.lock`` and ``.bumps``.
         max_bytes: bound of payload and overhead, the same in every process on the file. The log may add 4 MiB.
         clock: wall time judges expiry, as entries outlive the process.
         busy_seconds: how long a write waits for another process before StoreError.
@@ -60,7 +62,9 @@ class SQLiteStore:
         self._evictions = 0
         self._rejections = 0
         self._closed = False
-        self._lanes = Lanes(Path(path), busy_seconds, clock.now())
+        file = Path(path)
+        self._lanes = Lanes("sqlite", file, CACHE, busy_seconds, clock.now)
+        self._counter = Counter(file.with_name(file.name + ".bumps"))
         self._puts: GroupCommit[tuple[bytes, Entry, bool], PutResult] = GroupCommit(
             self._write, lambda put: put[1].size, _GROUP
         )
@@ -102,7 +106,11 @@ class SQLiteStore:
             affected, known = await self._read(work.foresee, tags, digests)
             return Invalidated(affected, await self._snapshot(tags, known))
         self._require_open()
-        return await self._lanes.write(work.invalidate, tags, digests, self._clock.now())
+        return await self._lanes.write(work.invalidate, tags, digests, self._clock.now(), self._counter)
+
+    def bulletin(self) -> SQLiteBulletin:
+        """News of all invalidations on this file; close it before the store."""
+        return SQLiteBulletin(self._lanes, self._counter)
 
     async def stats(self) -> StoreStats:
         """Entries and bytes of the whole file; evictions and rejections of this process."""
@@ -125,6 +133,7 @@ class SQLiteStore:
             self._write_uses()
         await asyncio.gather(*self._tasks)
         await self._lanes.close()
+        self._counter.close()
 
     def _require_open(self) -> None:
         if self._closed:
@@ -168,7 +177,7 @@ class SQLiteStore:
 
     def _write_uses(self) -> None:
         uses, self._uses = self._uses, {}
-        self._in_background(self._lanes.write(work.note_uses, uses, self._clock.now()))
+        self._in_background(self._lanes.write(work.note_uses, uses))
 
     def _in_background(self, step: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``step`` beside the caller; its failure is logged, as nobody waits for it."""

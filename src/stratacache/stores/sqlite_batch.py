@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from stratacache.stores import envelope
 from stratacache.stores import sqlite_versions as versions
+from stratacache.stores.sqlite_file import transaction
 from stratacache.stores.sqlite_rows import cost_of, head_of, whole_seconds
 from stratacache.types import Entry, PutResult, Version
 
@@ -31,7 +32,7 @@ class Put(NamedTuple):
 
 
 class Batch:
-    """What one transaction does; ``transaction`` makes it, and commits."""
+    """What one transaction does; ``batch`` makes it, and commits."""
 
     def __init__(self, connection: sqlite3.Connection, now: float) -> None:
         self._connection = connection
@@ -120,21 +121,12 @@ class Batch:
 
 
 @contextlib.contextmanager
-def transaction(connection: sqlite3.Connection, now: float) -> Iterator[Batch]:
-    """All or nothing. IMMEDIATE: waiting for another process's write happens here, not halfway.
-
-    ``now``: seconds since the epoch.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        batch = Batch(connection, now)
-        yield batch
-        batch.settle()
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # SQLite has rolled back by itself after a full disk
-            connection.execute("ROLLBACK")
-        raise
+def batch(connection: sqlite3.Connection, now: float) -> Iterator[Batch]:
+    """A transaction that writes entries. ``now``: seconds since the epoch."""
+    with transaction(connection):
+        made = Batch(connection, now)
+        yield made
+        made.settle()
 
 
 def totals(connection: sqlite3.Connection) -> tuple[int, int]:

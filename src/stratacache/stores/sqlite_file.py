@@ -10,46 +10,37 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from stratacache.errors import StoreError
 
 if sys.platform != "win32":
     import fcntl
 
-APPLICATION_ID = 0x53545241  # "STRA": tells our files from other programs'
-SCHEMA_VERSION = 2
-_EMPTIED = (1,)  # versions that are not worth reading: such a file starts empty
-# Measured with 2.6 KB rows (file / payload, µs per insert): 4 KiB 1.53, 158; 8 KiB 1.31, 179; 16 KiB 1.17, 288;
-# 64 KiB 1.09, 753. WITHOUT ROWID on the digest: 1.47, 890, as rows land on random pages and half of them spill.
-PAGE_BYTES = 16_384
-_WAL_PAGES = 256  # checkpoint at 4 MiB
+_WAL_BYTES = 4 << 20  # checkpoint there
 _CACHE_KIB = 8192
 # Above this a whole-file check would delay the start by seconds; damage is then found by the read that meets it.
 _CHECKED_BYTES = 256 << 20
+_SPARE_PAGES = 64  # free pages kept for the next writes; the file gives back the others ...
+_VACUUM_PAGES = 256  # ... at most so many per call, to bound its time
 
-_SCHEMA = """
-CREATE TABLE entries (
-    id INTEGER PRIMARY KEY, digest BLOB NOT NULL, expires INTEGER NOT NULL, used INTEGER NOT NULL,
-    size INTEGER NOT NULL, value BLOB NOT NULL);
-CREATE UNIQUE INDEX by_digest ON entries (digest);
-CREATE INDEX by_expires ON entries (expires);
-CREATE INDEX by_used ON entries (used);
-CREATE TABLE versions (
-    tag TEXT PRIMARY KEY, version INTEGER NOT NULL, carried INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX versions_by_expires ON versions (expires);
-CREATE TABLE totals (entries INTEGER NOT NULL, bytes INTEGER NOT NULL, tags INTEGER NOT NULL, latest INTEGER NOT NULL);
-INSERT INTO totals VALUES (0, 0, 0, 0);
-CREATE TRIGGER added AFTER INSERT ON entries BEGIN
-    UPDATE totals SET entries = entries + 1, bytes = bytes + new.size; END;
-CREATE TRIGGER removed AFTER DELETE ON entries BEGIN
-    UPDATE totals SET entries = entries - 1, bytes = bytes - old.size; END;
-CREATE TRIGGER resized AFTER UPDATE OF size ON entries BEGIN
-    UPDATE totals SET bytes = bytes + new.size - old.size; END;
-CREATE TRIGGER named AFTER INSERT ON versions BEGIN
-    UPDATE totals SET tags = tags + 1; END;
-CREATE TRIGGER forgotten AFTER DELETE ON versions BEGIN
-    UPDATE totals SET tags = tags - 1; END;
-"""
+
+class Layout(NamedTuple):
+    """What is in a file of ours. ``application`` and ``version`` tell it from others.
+
+    ``emptied``: versions that are not worth reading; such a file starts empty. ``synchronous``: as SQLite's pragma;
+    with WAL, NORMAL means that a power cut may lose the last writes, and OFF that it may damage the file.
+    ``most_bytes``: bound of the file, 0 for none.
+    """
+
+    application: int
+    version: int
+    emptied: tuple[int, ...]
+    page_bytes: int
+    synchronous: str
+    script: str
+    most_bytes: int = 0
+
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +49,7 @@ class _Damaged(Exception):
     """The file is not a whole database; the message says how that was seen."""
 
 
-def open_writer(path: Path, busy_seconds: float, now: float) -> sqlite3.Connection:
+def open_writer(path: Path, layout: Layout, busy_seconds: float, now: float) -> sqlite3.Connection:
     """Open ``path`` for writing; make it if it is missing, start afresh if it is damaged.
 
     A damaged file is renamed to ``PATH.corrupt-TIME``, with a warning: a cache can be filled again. Call it in
@@ -71,20 +62,22 @@ def open_writer(path: Path, busy_seconds: float, now: float) -> sqlite3.Connecti
         path.parent.mkdir(parents=True, exist_ok=True)
         with _only_opener(path):
             try:
-                return _prepare(path, busy_seconds)
+                return _prepare(path, layout, busy_seconds)
             except _Damaged as damage:
                 aside = _set_aside(path, now)
                 _log.warning("%s is damaged (%s); moved to %s, starting empty", path, damage, aside)
-                return _prepare(path, busy_seconds)
+                return _prepare(path, layout, busy_seconds)
     except (OSError, sqlite3.Error, _Damaged) as error:
         raise StoreError(f"cannot open the SQLite store {path}: {error}") from error
 
 
-def open_reader(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """A second, read-only connection to a file that ``open_writer`` has opened."""
+def open_reader(path: Path, layout: Layout, busy_seconds: float, now: float) -> sqlite3.Connection:
+    """A read-only connection. A file that is missing or damaged is dealt with as by ``open_writer`` before."""
+    if not path.exists() or _marker(path).exists():
+        open_writer(path, layout, busy_seconds, now).close()
     try:
         connection = _connect(path, busy_seconds)
-        _configure(connection)
+        _configure(connection, layout)
         connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
         raise StoreError(f"cannot open the SQLite store {path} for reading: {error}") from error
@@ -103,8 +96,29 @@ def is_too_much(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG)
 
 
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing. IMMEDIATE: waiting for another process's write happens here, not halfway."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite has rolled back by itself after a full disk
+            connection.execute("ROLLBACK")
+        raise
+
+
+def shrink(connection: sqlite3.Connection) -> None:
+    """Give free pages at the file's end back to the disk."""
+    free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    if free > _SPARE_PAGES:
+        # A script, because execute() steps this pragma once and so frees a single page.
+        connection.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE_PAGES, _VACUUM_PAGES)})")
+
+
 def mark_damaged(path: Path) -> None:
-    """Leave a note that the next ``open_writer`` starts afresh; other processes may still have the file open."""
+    """Leave a note that the next ``open_writer``, in whatever process, starts afresh."""
     with contextlib.suppress(OSError):  # a full or read-only disk: the damage will be met again
         _marker(path).touch(mode=0o600)
 
@@ -128,7 +142,7 @@ def _only_opener(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _prepare(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def _prepare(path: Path, layout: Layout, busy_seconds: float) -> sqlite3.Connection:
     """Open a whole file of ours, or make one; raises _Damaged or StoreError otherwise."""
     if _marker(path).exists():
         raise _Damaged("an earlier run met damage")
@@ -137,14 +151,13 @@ def _prepare(path: Path, busy_seconds: float) -> sqlite3.Connection:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     connection = _connect(path, busy_seconds)
     try:
-        _configure(connection)
+        _configure(connection, layout)
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            _create(connection)
-        _require_ours(connection, path)
-        _upgrade(connection, path)
+            _create(connection, layout)
+        _require_ours(connection, layout, path)
+        _upgrade(connection, layout, path)
         if path.stat().st_size <= _CHECKED_BYTES:
             _require_whole(connection)
-        connection.execute("SELECT entries, bytes FROM totals").fetchone()
     except sqlite3.Error as error:
         connection.close()
         if is_damage(error):
@@ -161,50 +174,50 @@ def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
 
 
-def _configure(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "PRAGMA synchronous = NORMAL"
-    )  # with WAL: a power cut may lose the last answers, no more
+def _configure(connection: sqlite3.Connection, layout: Layout) -> None:
+    connection.execute(f"PRAGMA synchronous = {layout.synchronous}")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-    connection.execute(f"PRAGMA journal_size_limit = {_WAL_PAGES * PAGE_BYTES}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_BYTES // layout.page_bytes}")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    if layout.most_bytes:
+        connection.execute(f"PRAGMA max_page_count = {layout.most_bytes // layout.page_bytes}")
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # these two only before anything is written
+def _create(connection: sqlite3.Connection, layout: Layout) -> None:
+    connection.execute(f"PRAGMA page_size = {layout.page_bytes}")  # these two only before anything is written
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID};"
-        f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        f"BEGIN IMMEDIATE; {layout.script} PRAGMA application_id = {layout.application};"
+        f"PRAGMA user_version = {layout.version}; COMMIT;"
     )
 
 
-def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
+def _require_ours(connection: sqlite3.Connection, layout: Layout, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application != APPLICATION_ID:
+    if application != layout.application:
         raise StoreError(
             f"{path} is another program's database; name another file in `store`, or move this one away"
         )
-    if version != SCHEMA_VERSION and version not in _EMPTIED:
+    if version != layout.version and version not in layout.emptied:
         raise StoreError(
-            f"{path} has schema version {version}, this Stratacache reads version {SCHEMA_VERSION}: "
+            f"{path} has schema version {version}, this Stratacache reads version {layout.version}: "
             "upgrade Stratacache, or name another file in `store`"
         )
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+def _upgrade(connection: sqlite3.Connection, layout: Layout, path: Path) -> None:
     """Empty a file of an earlier version in place: a cache can be filled again."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == SCHEMA_VERSION:
+    if version == layout.version:
         return
     tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    dropped = "".join(f'DROP TABLE "{name}";' for (name,) in tables)
+    dropped = "".join([f'DROP TABLE "{name}";' for (name,) in tables])
     connection.executescript(
-        f"BEGIN IMMEDIATE; {dropped} {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        f"BEGIN IMMEDIATE; {dropped} {layout.script} PRAGMA user_version = {layout.version}; COMMIT;"
     )
-    _log.warning("%s has schema version %d, now %d: the cache starts empty", path, version, SCHEMA_VERSION)
+    _log.warning("%s has schema version %d, now %d: the cache starts empty", path, version, layout.version)
 
 
 def _require_whole(connection: sqlite3.Connection) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stratacache.stores import envelope
 from stratacache.stores import sqlite_versions as versions
-from stratacache.stores.sqlite_batch import Put, RowRef, totals, transaction
-from stratacache.stores.sqlite_file import is_too_much
+from stratacache.stores.sqlite_batch import Put, RowRef, batch, totals
+from stratacache.stores.sqlite_bulletin import Counter, note
+from stratacache.stores.sqlite_file import is_too_much, shrink, transaction
 from stratacache.stores.sqlite_rows import cost_of, head_of, whole_seconds
 from stratacache.types import Entry, Invalidated, PutResult, Version, Versions
 
 _SWEEP = 32  # expired rows removed per put: more than a put adds, so the backlog shrinks
 _MOST_SWEPT = 256  # per transaction, to bound its time
-_SPARE_PAGES = 64  # free pages kept for the next puts; the file gives back the others ...
-_VACUUM_PAGES = 256  # ... at most so many per write, to bound the write's time
 
 _FIND = "SELECT id, used, CAST(value AS BLOB) FROM entries WHERE digest = ?"
 
@@ -54,7 +53,7 @@ def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> 
 
 def snapshot(connection: sqlite3.Connection, tags: Sequence[str], now: float) -> Versions:
     """The versions of ``tags``; one that has none is given one."""
-    with transaction(connection, now):
+    with transaction(connection):
         return versions.ensure(connection, tags, now)
 
 
@@ -78,15 +77,21 @@ def write(
 
 
 def invalidate(
-    connection: sqlite3.Connection, tags: Sequence[str], digests: Sequence[bytes], now: float
+    connection: sqlite3.Connection,
+    tags: Sequence[str],
+    digests: Sequence[bytes],
+    now: float,
+    counter: Counter,
 ) -> Invalidated:
     """Give ``tags`` new versions and remove ``digests``, in one transaction."""
-    with transaction(connection, now) as batch:
+    with batch(connection, now) as writing:
         most, _ = totals(connection)
         carried = versions.count(connection, tags)
-        removed = sum([batch.remove(digest) for digest in digests])
+        removed = sum([writing.remove(digest) for digest in digests])
         told = Invalidated(min(most, carried + removed), versions.bump(connection, tags, now))
-    _shrink(connection)
+        note(connection, told, digests)
+        counter.advance()  # before the commit: who sees the file changed sees the counter changed
+    shrink(connection)
     return told
 
 
@@ -101,13 +106,13 @@ def foresee(
 
 def discard(connection: sqlite3.Connection, ref: RowRef, now: float) -> None:
     """Remove the row if it still has the content that ``ref`` names."""
-    with transaction(connection, now) as batch:
-        batch.discard(ref)
+    with batch(connection, now) as writing:
+        writing.discard(ref)
 
 
-def note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int], now: float) -> None:
+def note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int]) -> None:
     """Write when entries were last used (seconds since the epoch)."""
-    with transaction(connection, now):
+    with transaction(connection):
         _note_uses(connection, uses)
 
 
@@ -118,7 +123,7 @@ def fault(connection: sqlite3.Connection, max_bytes: int) -> str:
         verdict: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             return f"the file is damaged: {verdict}"
-        carried: Counter[Version] = Counter()
+        carried: collections.Counter[Version] = collections.Counter()
         return _entries_fault(connection, max_bytes, carried) or _versions_fault(connection, carried)
     finally:
         connection.execute("ROLLBACK")
@@ -139,20 +144,24 @@ def _write(
     uses: Mapping[bytes, int],
 ) -> Written:
     try:
-        with transaction(connection, now) as batch:
+        with batch(connection, now) as writing:
             _note_uses(connection, uses)
-            batch.sweep(min(_SWEEP * len(puts), _MOST_SWEPT))
-            results: list[PutResult | Exception] = [batch.put(put, max_bytes) for put in puts]
+            writing.sweep(min(_SWEEP * len(puts), _MOST_SWEPT))
+            results: list[PutResult | Exception] = [writing.put(put, max_bytes) for put in puts]
     except sqlite3.Error as error:
-        if len(puts) == 1 or not is_too_much(error):
-            return Written([error] * len(puts), 0)
+        if not is_too_much(error):
+            raise
+        if len(puts) == 1:
+            return Written([error], 0)
         alone = [_write(connection, [put], now, max_bytes, {}) for put in puts]
         return Written([one.results[0] for one in alone], sum(one.evicted for one in alone))
-    _shrink(connection)
-    return Written(results, batch.evicted)
+    shrink(connection)
+    return Written(results, writing.evicted)
 
 
-def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Counter[Version]) -> str:
+def _entries_fault(
+    connection: sqlite3.Connection, max_bytes: int, carried: collections.Counter[Version]
+) -> str:
     """Counts in ``carried`` the entries per version."""
     entries, size = 0, 0
     for digest, expires, charged, value in connection.execute(
@@ -172,7 +181,7 @@ def _entries_fault(connection: sqlite3.Connection, max_bytes: int, carried: Coun
     return f"{size} bytes are kept where {max_bytes} are allowed" if size > max_bytes else ""
 
 
-def _versions_fault(connection: sqlite3.Connection, carried: Counter[Version]) -> str:
+def _versions_fault(connection: sqlite3.Connection, carried: collections.Counter[Version]) -> str:
     rows = connection.execute("SELECT tag, version, carried FROM versions").fetchall()
     for tag, version, told in rows:
         if told < carried[tag, version]:
@@ -187,11 +196,3 @@ def _note_uses(connection: sqlite3.Connection, uses: Mapping[bytes, int]) -> Non
     connection.executemany(
         "UPDATE entries SET used = ? WHERE digest = ?", [(used, digest) for digest, used in uses.items()]
     )
-
-
-def _shrink(connection: sqlite3.Connection) -> None:
-    """Give free pages at the file's end back to the disk."""
-    free: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
-    if free > _SPARE_PAGES:
-        # A script, because execute() steps this pragma once and so frees a single page.
-        connection.executescript(f"PRAGMA incremental_vacuum({min(free - _SPARE_PAGES, _VACUUM_PAGES)})")
