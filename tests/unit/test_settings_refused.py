@@ -255,7 +255,7 @@ def test_all_problems_across_sections_are_reported_together(tmp_path: Path) -> N
         "store: 'redis://h/hunter2'",
         "store: 'redis://h?password=hunter2'",
         "store: 'redis://h?hunter2=x'",
-        "store: 'redis://h?max_connections=hunter2'",
+        "store: 'redis://h?sentinel_password=hunter2'",
         "store: 'redis:hunter2@h'",
         "store: 'memcached://u:hunter2@h'",
         "store: 'hunter2://h'",

@@ -11,6 +11,7 @@ HIDDEN = "****"
 _SECRET_NAME = re.compile(r"(?:^|_)(?:key|secret|password|token)(?:_|$)", re.IGNORECASE)
 # These hold the place of a secret, which an operator needs to see, and never the secret.
 _PLACES = frozenset({"api_key_env", "api_key_file"})
+_QUERY_PASSWORD = re.compile(r"(?P<name>[?&][a-z_]*password=)[^&\s]*")
 _USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)\S*@")
 
 
@@ -20,8 +21,8 @@ def is_secret(name: str) -> bool:
 
 
 def mask_url(text: str) -> str:
-    """``https://user:secret@host/v1`` → ``https://****@host/v1``."""
-    return _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", text)
+    """``https://user:secret@host/v1?password=x`` → ``https://****@host/v1?password=****``."""
+    return _QUERY_PASSWORD.sub(rf"\g<name>{HIDDEN}", _USER_INFO.sub(rf"\g<scheme>{HIDDEN}@", text))
 
 
 def masked(settings: msgspec.Struct) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def _options_problem(scheme: str, server: _Server) -> str | None:
 
 _EXPECTED = {
     "prefix": "1 to 64 letters, digits, '.', '_', ':' or '-'",
-    "max_connections": "a whole number from 1 to 10000",
+    "tls_name": "the name in the server's certificate",
+    "sentinel_password": "a password, percent-encoded",
     **dict.fromkeys(_TLS_FILES, "the path of a PEM file"),
 }
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -152,10 +153,10 @@ _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 def _options(scheme: str) -> dict[str, re.Pattern[str]]:
     """The options of one kind of server, each with the form of its value."""
     known = {"prefix": _PREFIX}
-    if scheme != "memcached":
-        known["max_connections"] = re.compile(r"[1-9][0-9]{0,3}|10000")
     if scheme.startswith("rediss"):
-        known |= dict.fromkeys(_TLS_FILES, re.compile(r".+"))
+        known |= dict.fromkeys((*_TLS_FILES, "tls_name"), re.compile(r".+"))
+    if scheme.endswith("+sentinel"):
+        known["sentinel_password"] = re.compile(r".+")
     return known
 
 
