@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -78,8 +79,9 @@ def on_redis(binary: Binary) -> Opener:
     @contextlib.asynccontextmanager
     async def opened(clock: Clock, max_bytes: int, folder: Path) -> AsyncIterator[Backend]:
         server, prefix = shared_server(binary), hashlib.sha256(bytes(folder)).hexdigest()[:16]
-        # As if instances had been there for long: else the first invalidation waits for leases that it cannot know.
-        server.command("HSET", f"{{{prefix}}}instances", "born", "0", "seq", "0")
+        # As if the server had run for long: else the first invalidation waits for leases that it may have forgotten.
+        run = re.findall(rb"run_id:(\w+)", server.command("INFO", "server"))[0]
+        server.command("HSET", f"{{{prefix}}}instances", "run", run, "born", "0", "seq", "0")
         async with named(f"{server.url}?prefix={prefix}")(clock, max_bytes, folder) as backend:
             yield backend
 

@@ -38,13 +38,20 @@ _PAUSES = (
     0.03,
 )  # seconds between looks at who has read on; the last repeats
 
-# What the instances share stands in one hash, so that it is lost as a whole or not at all: ``seq``, the number of the
-# newest item of the log; ``born``, when the hash was made (ms); for each instance ``l:NAME``, the end of its lease
-# (ms), and ``p:NAME``, the number that it has read on to. A hash younger than a lease may have forgotten one.
+# What the instances share stands in one hash: ``seq``, the number of the newest item of the log; ``run``, which run of
+# which server keeps it, and ``born``, when that took over (ms); for each instance ``l:NAME``, the end of its lease (ms),
+# and ``p:NAME``, the number that it has read on to. A server that was restarted, empty or from an old snapshot, or was
+# a replica before, may have forgotten a lease: for as long as one lasts, invalidations wait.
+# The HDEL is for a server that is full, which refuses a script whose first write needs memory.
 _SHARED = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HSETNX', KEYS[1], 'born', now) == 1 then redis.call('HSET', KEYS[1], 'seq', 0) end
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+redis.call('HDEL', KEYS[1], '')
+if redis.call('HGET', KEYS[1], 'run') ~= run then
+  redis.call('HSET', KEYS[1], 'run', run, 'born', now)
+  redis.call('HSETNX', KEYS[1], 'seq', 0)
+end
 """
 
 # KEYS: hash, log. ARGV: instance, lease in ms, number last read, its id. Gives: the newest number and its id, whether

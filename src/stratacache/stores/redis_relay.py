@@ -11,6 +11,9 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
 
 from stratacache.errors import StoreError
 from stratacache.ports import Followed, Standing
@@ -18,6 +21,8 @@ from stratacache.stores.redis_nodes import Nodes, Script
 
 _FRAMES_MS = 60_000  # that frames outlive the lease of a leader who died, for followers on their way
 _PAUSES = (0.01, 0.02, 0.04, 0.08, 0.1)  # seconds between a follower's looks: 0.25 in all
+T = TypeVar("T")
+
 _MOST_FLIGHTS = 8192  # known here; more are forgotten, the least recent first
 
 # KEYS: l, f. ARGV: flight, lease in ms, ms to keep f.
@@ -35,10 +40,15 @@ for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
 return {1, redis.call('EXISTS', KEYS[4])}
 """)
 
-# KEYS: l, r. ARGV: flight, ms to keep r, frames.
+# KEYS: l, r. ARGV: flight, ms to keep r, frames said before, frames. When these are not all there, whether they never
+# came or were evicted, what follows them would make a wrong answer: the flight ends for those who follow it.
 _PUBLISH = Script("""
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-for i = 3, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
+if redis.call('LLEN', KEYS[2]) ~= tonumber(ARGV[3]) then
+  redis.call('DEL', KEYS[1], KEYS[2])
+  return 0
+end
+for i = 4, #ARGV do redis.call('RPUSH', KEYS[2], ARGV[i]) end
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1
 """)
@@ -46,6 +56,7 @@ return 1
 # KEYS: l, r, w. ARGV: flight, frames heard, ms to keep w. Gives: whether it leads, and the frames beyond.
 _FOLLOW = Script("""
 redis.call('SET', KEYS[3], '1', 'PX', ARGV[3])
+if redis.call('LLEN', KEYS[2]) < tonumber(ARGV[2]) then return {0, {}} end
 return {redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0, redis.call('LRANGE', KEYS[2], ARGV[2], -1)}
 """)
 
@@ -63,6 +74,13 @@ return redis.call('DEL', KEYS[4])
 """)
 
 
+class _Lead(msgspec.Struct):
+    """A flight that this instance leads; ``said`` frames of it were taken by the server."""
+
+    flight: str
+    said: int = 0
+
+
 class RedisRelay:
     """A ``ports.Relay`` on Redis. What the server loses ends the flight for its followers, who then ask for themselves.
 
@@ -72,8 +90,8 @@ class RedisRelay:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._led: OrderedDict[bytes, str] = OrderedDict()  # place → flight
-        self._followed: OrderedDict[bytes, str] = OrderedDict()
+        self._led: OrderedDict[bytes, _Lead] = OrderedDict()  # by place
+        self._followed: OrderedDict[bytes, str] = OrderedDict()  # place → flight
         self._closed = asyncio.Event()
 
     async def claim(self, place: bytes, seconds: float) -> bool:
@@ -83,28 +101,29 @@ class RedisRelay:
         keys = self._keys(place, flight)[:2]
         if not await self._nodes.run(part, _CLAIM, keys, flight, lease, lease + _FRAMES_MS):
             return False
-        _note(self._led, place, flight)
+        _note(self._led, place, _Lead(flight))
         return True
 
     async def renew(self, place: bytes, seconds: float) -> Standing:
         self._require_open()
-        flight = self._led.get(place)
-        if flight is None:
+        lead = self._led.get(place)
+        if lead is None:
             return Standing(held=False, wanted=False)
         part, lease = self._nodes.partition_of(place), int(seconds * 1000)
         held, wanted = await self._nodes.run(
-            part, _RENEW, self._keys(place, flight), flight, lease, lease + _FRAMES_MS
+            part, _RENEW, self._keys(place, lead.flight), lead.flight, lease, lease + _FRAMES_MS
         )
         return Standing(held=bool(held), wanted=bool(wanted))
 
     async def publish(self, place: bytes, frames: Sequence[bytes]) -> None:
         self._require_open()
-        flight = self._led.get(place)
-        if flight is None or not frames:
+        lead = self._led.get(place)
+        if lead is None or not frames:
             return
-        lead, _, list_key, _ = self._keys(place, flight)
+        lease, _, list_key, _ = self._keys(place, lead.flight)
         part = self._nodes.partition_of(place)
-        await self._nodes.run(part, _PUBLISH, [lead, list_key], flight, _FRAMES_MS, *frames)
+        await self._nodes.run(part, _PUBLISH, [lease, list_key], lead.flight, _FRAMES_MS, lead.said, *frames)
+        lead.said += len(frames)
 
     async def follow(self, place: bytes, heard: int) -> Followed:
         self._require_open()
@@ -118,10 +137,10 @@ class RedisRelay:
                 return Followed((), led=False)
             flight = named.decode()
             _note(self._followed, place, flight)
-        lead, _, list_key, wanted = self._keys(place, flight)
+        lease, _, list_key, wanted = self._keys(place, flight)
         for pause in (*_PAUSES, 0.0):
             led, frames = await self._nodes.run(
-                part, _FOLLOW, [lead, list_key, wanted], flight, heard, _FRAMES_MS
+                part, _FOLLOW, [lease, list_key, wanted], flight, heard, _FRAMES_MS
             )
             if frames or not led or not pause:
                 break
@@ -130,10 +149,11 @@ class RedisRelay:
 
     async def release(self, place: bytes, *, keep: float = 0.0) -> None:
         self._require_open()
-        flight = self._led.pop(place, None)
-        if flight is not None:
+        lead = self._led.pop(place, None)
+        if lead is not None:
             part = self._nodes.partition_of(place)
-            await self._nodes.run(part, _RELEASE, self._keys(place, flight), flight, int(keep * 1000))
+            keys = self._keys(place, lead.flight)
+            await self._nodes.run(part, _RELEASE, keys, lead.flight, int(keep * 1000))
 
     async def close(self) -> None:
         self._closed.set()
@@ -155,7 +175,7 @@ class RedisRelay:
         return [f"{prefix}l:{name}", f"{prefix}f:{name}", f"{prefix}r:{flight}", f"{prefix}w:{flight}"]
 
 
-def _note(flights: OrderedDict[bytes, str], place: bytes, flight: str) -> None:
+def _note(flights: OrderedDict[bytes, T], place: bytes, flight: T) -> None:
     flights[place] = flight
     flights.move_to_end(place)
     while len(flights) > _MOST_FLIGHTS:

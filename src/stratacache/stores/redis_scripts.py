@@ -7,6 +7,9 @@ Keys of one partition, which share its hash tag ``{prefix}``:
 - ``{prefix}n:TAG`` how many entries were stored under that version
 
 All keys of a script are declared, so that a cluster accepts it. A foreign value under one of them counts as absent.
+
+A server that is full refuses a script whose first write needs memory, and lets one that has removed something go on. An
+invalidation must not fail then, so it removes first; what it adds is small.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ end
 return found
 """)
 
-# KEYS: the entry, n versions, n counts. ARGV: value, milliseconds to keep it (0: remove what is there instead), those to
-# keep versions, the n versions. Gives 1 when the versions were current, else 0.
+# KEYS: the entry, n versions, n counts. ARGV: value, milliseconds to keep it (0: remove what is there instead), those
+# to keep versions, the n versions. Gives 1 when the versions were current, else 0.
 PUT = Script("""
 local n = (#KEYS - 1) / 2
 for i = 1, n do
@@ -68,8 +71,8 @@ for i = 1, n do
   else
     local new = math.max(tonumber(ARGV[2]), old + 1)
     versions[i] = string.format('%.0f', new)
-    redis.call('SET', KEYS[i], versions[i], 'PX', ARGV[3])
     redis.call('DEL', KEYS[n + i])
+    redis.call('SET', KEYS[i], versions[i], 'PX', ARGV[3])
   end
 end
 for i = 2 * n + 1, #KEYS do
@@ -77,4 +80,10 @@ for i = 2 * n + 1, #KEYS do
   removed = removed + redis.call(command, KEYS[i])
 end
 return {counted, removed, versions}
+""")
+
+# KEYS: a mark. A write of the connection's own, for it to WAIT for: that passes over what other connections wrote.
+MARK = Script("""
+redis.call('DEL', KEYS[1])
+return redis.call('SET', KEYS[1], '1', 'PX', 1000)
 """)

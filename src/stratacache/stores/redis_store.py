@@ -13,7 +13,8 @@ from stratacache.errors import StoreError
 from stratacache.ports import Clock
 from stratacache.stores import envelope
 from stratacache.stores.redis_nodes import Nodes
-from stratacache.stores.redis_scripts import ENSURE, INVALIDATE, PUT
+from stratacache.stores.redis_scripts import ENSURE, INVALIDATE, MARK, PUT
+from stratacache.stores.resp import Node
 from stratacache.types import Absent, Entry, Invalidated, PutResult, StoreStats, Versions
 
 _MARK_BYTES = 8  # before the envelope: stands for the entry's versions
@@ -236,11 +237,14 @@ class RedisStore:
 
     async def _replicated(self) -> None:
         """Let a replica of each master have the invalidation, where there are any and they keep up."""
-        for part in range(len(self._nodes.prefixes)):
-            node = await self._nodes.aside(part)
-            role = await node.call("ROLE")
-            if role[0] == b"master" and role[2]:
-                await node.call_all([("PING",), ("WAIT", 1, _WAIT_MS)])
+        nodes = {await self._nodes.aside(part): part for part in range(len(self._nodes.prefixes))}
+        await asyncio.gather(*[self._replicated_by(node, part) for node, part in nodes.items()])
+
+    async def _replicated_by(self, node: Node, part: int) -> None:
+        role = await node.call("ROLE")
+        if role[0] == b"master" and role[2]:
+            mark = ("EVAL", MARK.text, 1, f"{self._nodes.prefixes[part]}mark")
+            await node.call_all([mark, ("WAIT", 1, _WAIT_MS)])
 
 
 def _numbers(tags: Sequence[str], values: Sequence[bytes | None]) -> dict[str, int | None]:
