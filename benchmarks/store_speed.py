@@ -1,9 +1,10 @@
 """What the stores cost and what the memory store's policy earns, beside plain Python structures.
 
-    python -m benchmarks.store_speed [--rows N] [--trace FILE]
+    python -m benchmarks.store_speed [--rows N] [--trace FILE] [--million [N]]
 
 ``--rows``: entries in the SQLite part. ``--trace``: JSON lines with ``hash_ids``, such as Mooncake's conversation
-trace; each id is one lookup.
+trace; each id is one lookup. ``--million``: instead of the rest, one SQLite file of a million entries (or N) of 1 to
+2 KB, in the folder for temporary files: minutes, and 2 GB.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from typing import Any, Protocol
 
 from benchmarks import report
 from stratacache.clock import SystemClock
+from stratacache.policy.tags import bucket_tag
 from stratacache.ports import Store
 from stratacache.stores.memory import MemoryStore, cost_of
 from stratacache.stores.sqlite import SQLiteStore
-from stratacache.types import Absent, Entry
+from stratacache.types import Absent, Entry, Versions
 
 COMMAND = "python -m benchmarks.store_speed"
 ENTRIES = 10_000
@@ -78,8 +80,12 @@ class LruCache:
         return True
 
 
+def digest_of(number: int) -> bytes:
+    return hashlib.sha256(number.to_bytes(8, "big", signed=True)).digest()[:16]
+
+
 def digests(count: int) -> list[bytes]:
-    return [hashlib.sha256(number.to_bytes(8, "big")).digest()[:16] for number in range(count)]
+    return [digest_of(number) for number in range(count)]
 
 
 def entry_of(number: int, form: int = 600, body: int = 2048) -> Entry:
@@ -202,6 +208,87 @@ async def sqlite_costs(rows: int) -> dict[str, float]:
     }
 
 
+LABELS = ("*", "model:smollm2-135m", "tenant:default")
+
+
+def million_entry(number: int, versions: Versions, shapes: random.Random) -> Entry:
+    """1 to 2 KB of payload, with the tags that the gateway gives."""
+    size = shapes.randint(1000, 2000)
+    now = time.time()
+    return Entry(
+        form=os.urandom(300),
+        body=os.urandom(size - 300),
+        created_at=now,
+        expires_at=now + 86_400 + number % 600,
+        model="smollm2-135m",
+        versions=versions,
+        prompt_tokens=300 + number % 100,
+        completion_tokens=400 + number % 100,
+        seconds=1.25,
+    )
+
+
+async def fill(store: SQLiteStore, first: int, count: int, together: int) -> tuple[float, int]:
+    """Entries stored per second with so many puts ``together``, and their payload."""
+    shapes = random.Random(first)
+    seconds, payload = 0.0, 0
+    for start in range(first, first + count, together):
+        puts = []
+        for number in range(start, min(start + together, first + count)):
+            digest = digest_of(number)
+            found = await store.get(digest, (*LABELS, bucket_tag(digest)))
+            assert isinstance(found, Absent)
+            puts.append((digest, million_entry(number, found.versions, shapes)))
+        payload += sum(entry.size for _, entry in puts)
+        begun = time.perf_counter()
+        results = await asyncio.gather(*(store.put(digest, entry) for digest, entry in puts))
+        seconds += time.perf_counter() - begun
+        assert set(results) == {"stored"}
+    return count / seconds, payload
+
+
+async def million_costs(entries: int) -> dict[str, Any]:
+    """One large file: put throughput, look-ups anywhere in it, its size, and invalidating what all entries carry."""
+    alone = min(entries // 10, 10_000)
+    chance = random.Random(3)
+
+    async def get(_: int) -> None:
+        digest = digest_of(chance.randrange(entries))
+        assert isinstance(await store.get(digest, (*LABELS, bucket_tag(digest))), Entry)
+
+    async def miss(number: int) -> None:
+        assert isinstance(await store.get(digest_of(-1 - number), LABELS), Absent)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cache.db"
+        store = SQLiteStore(path, 1 << 40, SystemClock())
+        rate_alone, payload = await fill(store, 0, alone, 1)
+        rate_together, more = await fill(store, alone, entries - alone, 128)
+        figures: dict[str, Any] = {"entries": (await store.stats()).entries}
+        figures |= {"puts_per_s_one_at_a_time": rate_alone, "puts_per_s_128_at_a_time": rate_together}
+        gets, misses = await latencies(get, 20_000), await latencies(miss, 5000)
+        invalidations = []
+        for (
+            tag
+        ) in LABELS:  # each is carried by all: outdated by one tag, an entry still counts for the others
+            begun = time.perf_counter()
+            told = await store.invalidate([tag])
+            invalidations.append((time.perf_counter() - begun) * 1000)
+            assert told.affected == entries
+        await store.close()
+        figures |= {
+            "get_p50_us": percentile(gets, 0.5),
+            "get_p99_us": percentile(gets, 0.99),
+            "miss_p50_us": percentile(misses, 0.5),
+            "miss_p99_us": percentile(misses, 0.99),
+            "invalidate_ms": invalidations,
+            "payload_bytes": payload + more,
+            "file_bytes": path.stat().st_size,
+            "file_to_payload": path.stat().st_size / (payload + more),
+        }
+    return figures
+
+
 def zipf_trace(keys: int, length: int, skew: float) -> list[bytes]:
     """``length`` lookups of ``keys`` digests, the n-th most popular in proportion to n^-skew."""
     weights = list(accumulate(1 / (rank + 1) ** skew for rank in range(keys)))
@@ -255,13 +342,26 @@ async def measure(rows: int, trace: Path | None) -> dict[str, Any]:
     return figures
 
 
+def print_million(entries: int) -> None:
+    load = os.getloadavg()[0]
+    figures = asyncio.run(million_costs(entries))
+    for name, value in figures.items():
+        print(f"{name:26} {value}")
+    command = f"{COMMAND} --million {entries}"
+    print(report.write("store_million", command, {"load_average_before": load, **figures}))
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--trace", type=Path)
+    parser.add_argument("--million", type=int, nargs="?", const=1_000_000, metavar="N")
     options = parser.parse_args(arguments)
+    if options.million:
+        print_million(options.million)
+        return
     figures = asyncio.run(measure(options.rows, options.trace))
     for name, costs in figures["memory"].items():
         print(f"{name:16} get {costs['get_ns']:7.0f} ns   put {costs['put_ns']:7.0f} ns")
