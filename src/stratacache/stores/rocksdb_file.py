@@ -12,6 +12,7 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdic
 from stratacache.errors import StoreError
 
 FORMAT = "Stratacache RocksDB store, format 1\n"
+TOTALS = b"m"  # the key of the totals
 _MARK = "STRATACACHE"  # tells our folders from other programs'
 _DAMAGED = "DAMAGED"
 _CACHE_BYTES = 16 << 20  # blocks kept in memory, beside the operating system's own cache
@@ -35,7 +36,7 @@ def open_database(path: Path, max_bytes: int, now: float) -> Rdict:
         _require_ours(path)
         if not (path / _DAMAGED).exists():
             try:
-                return Rdict(str(path), _options(max_bytes))
+                return _open(path, max_bytes)
             except Exception as error:  # rocksdict raises nothing more specific
                 if not is_damage(error):
                     raise StoreError(f"cannot open the RocksDB store {path}: {_told(error)}") from error
@@ -45,7 +46,7 @@ def open_database(path: Path, max_bytes: int, now: float) -> Rdict:
         aside = _set_aside(path, now)
         _log.warning("%s is damaged (%s); moved to %s, starting empty", path, fault, aside)
         _require_ours(path)
-        return Rdict(str(path), _options(max_bytes))
+        return _open(path, max_bytes)
     except OSError as error:
         raise StoreError(f"cannot open the RocksDB store {path}: {error}") from error
 
@@ -65,6 +66,17 @@ def mark_damaged(path: Path) -> None:
     """Leave a note that the next ``open_database`` starts afresh."""
     with contextlib.suppress(OSError):  # a full or read-only disk: the damage will be met again
         (path / _DAMAGED).touch(mode=0o600)
+
+
+def _open(path: Path, max_bytes: int) -> Rdict:
+    """Open it, and read the totals that all else hangs on."""
+    database = Rdict(str(path), _options(max_bytes))
+    try:
+        database.get(TOTALS)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _require_ours(path: Path) -> None:

@@ -18,6 +18,7 @@ from struct import Struct
 import msgspec
 from rocksdict import Rdict, WriteBatch
 
+from stratacache.stores.rocksdb_file import TOTALS
 from stratacache.types import Entry, Versions
 
 # Keys and their share of blocks and filters, per entry and per tag of one.
@@ -98,7 +99,7 @@ def cost_of(entry: Entry) -> int:
 
 
 def read_totals(database: Rdict) -> Totals:
-    stored = database.get(b"m")
+    stored = database.get(TOTALS)
     return Totals() if stored is None else msgspec.msgpack.decode(stored, type=Totals)
 
 
@@ -157,7 +158,7 @@ class Change:
                     self._batch.put(key, number(left))
                 else:
                     self._batch.delete(key)
-        self._batch.put(b"m", _encode(self.totals))
+        self._batch.put(TOTALS, _encode(self.totals))
         self._database.write(self._batch)
         return self.totals
 
