@@ -56,6 +56,10 @@ def size_of(path: Path) -> int:
     return path.stat().st_size
 
 
+def delete(path: Path) -> None:
+    path.unlink()
+
+
 def spoil(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
@@ -159,14 +163,15 @@ async def test_damage_met_by_a_read_is_an_error_once_and_a_fresh_start_for_all(
     assert len(list(path.parent.glob("cache.db.corrupt-*Z"))) == 1
 
 
+@pytest.mark.parametrize("suffixes", [("",), ("", "-wal", "-shm")])
 async def test_a_file_that_is_deleted_is_made_anew_for_all(
-    store: SQLiteStore, path: Path, clock: FakeClock
+    store: SQLiteStore, path: Path, clock: FakeClock, suffixes: tuple[str, ...]
 ) -> None:
     neighbour = SQLiteStore(path, MAX_BYTES, clock)
     old = dict((await neighbour.get(b"a", ["t"])).versions)
     await store.put(b"a", entry_of(clock, versions=tuple(old.items())))
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink()
+    for suffix in suffixes:
+        delete(path.with_name(path.name + suffix))
     assert isinstance(await store.get(b"a"), Absent)
     assert await store.put(b"a", entry_of(clock, versions=tuple(old.items()))) == "outdated"
     await store.put(b"b", entry_of(clock))

@@ -146,9 +146,7 @@ def _prepare(path: Path, layout: Layout, busy_seconds: float) -> sqlite3.Connect
     """Open a whole file of ours, or make one; raises _Damaged or StoreError otherwise."""
     if _marker(path).exists():
         raise _Damaged("an earlier run met damage")
-    with contextlib.suppress(FileExistsError):
-        # Made here, not by SQLite, for its mode; SQLite gives the same mode to the -wal and -shm files.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    _make(path)
     connection = _connect(path, busy_seconds)
     try:
         _configure(connection, layout)
@@ -167,6 +165,16 @@ def _prepare(path: Path, layout: Layout, busy_seconds: float) -> sqlite3.Connect
         connection.close()
         raise
     return connection
+
+
+def _make(path: Path) -> None:
+    """Make the file if it is missing. Here and not by SQLite for its mode, which the -wal and -shm files get too."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+    for suffix in ("-wal", "-shm"):  # of a file that was deleted, which other processes may still have open
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
