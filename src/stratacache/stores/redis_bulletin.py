@@ -39,9 +39,9 @@ _PAUSES = (
 )  # seconds between looks at who has read on; the last repeats
 
 # What the instances share stands in one hash: ``seq``, the number of the newest item of the log; ``run``, which run of
-# which server keeps it, and ``born``, when that took over (ms); for each instance ``l:NAME``, the end of its lease (ms),
-# and ``p:NAME``, the number that it has read on to. A server that was restarted, empty or from an old snapshot, or was
-# a replica before, may have forgotten a lease: for as long as one lasts, invalidations wait.
+# which server keeps it, and ``born``, when that took over (ms); for each instance ``l:NAME``, the end of its lease
+# (ms), and ``p:NAME``, the number that it has read on to. A server that was restarted, empty or from an old snapshot,
+# or was a replica before, may have forgotten a lease: for as long as one lasts, invalidations wait.
 # The HDEL is for a server that is full, which refuses a script whose first write needs memory.
 _SHARED = """
 local time = redis.call('TIME')

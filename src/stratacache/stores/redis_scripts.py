@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from stratacache.stores.redis_nodes import Script
 
-# KEYS: versions. ARGV: milliseconds that they are kept.
+# KEYS: versions. ARGV: milliseconds that they are kept, and, if given, what those become that do not exist.
 ENSURE = Script("""
 local found = {}
 local time = redis.call('TIME')
 for i, key in ipairs(KEYS) do
   local version = redis.pcall('GET', key)
   if type(version) ~= 'string' or not tonumber(version) then
-    version = string.format('%.0f', time[1] * 1000000 + time[2])
+    version = ARGV[1 + i] or string.format('%.0f', time[1] * 1000000 + time[2])
     redis.call('SET', key, version, 'PX', ARGV[1])
   end
   found[i] = version
@@ -54,30 +54,31 @@ end
 return 1
 """)
 
-# KEYS: n versions, n counts, the entries to remove. ARGV: n, the least new version, milliseconds to keep versions,
-# "1" to only tell. Gives: entries counted, entries removed, the versions.
+# KEYS: n versions, n counts, the entries to remove. ARGV: n, "bump" (to a new version), "raise" (to one that another
+# part has, if that is higher) or "tell" (change nothing), milliseconds to keep versions, the n least versions to have.
+# Gives: entries counted, entries removed, the versions.
 INVALIDATE = Script("""
+local n, what = tonumber(ARGV[1]), ARGV[2]
 local function number(key)
   local value = redis.pcall('GET', key)
   return type(value) == 'string' and tonumber(value) or 0
 end
-local n = tonumber(ARGV[1])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 local counted, removed, versions = 0, 0, {}
 for i = 1, n do
-  local old, count = number(KEYS[i]), number(KEYS[n + i])
-  counted = counted + count
-  if ARGV[4] == '1' then
-    versions[i] = string.format('%.0f', old)
-  else
-    local new = math.max(tonumber(ARGV[2]), old + 1)
-    versions[i] = string.format('%.0f', new)
+  local old, new = number(KEYS[i]), 0
+  if what ~= 'tell' then new = tonumber(ARGV[3 + i]) end
+  if what == 'bump' then new = math.max(new, old + 1, now) end
+  versions[i] = string.format('%.0f', math.max(old, new))
+  if what == 'tell' or new > old then counted = counted + number(KEYS[n + i]) end
+  if new > old then
     redis.call('DEL', KEYS[n + i])
     redis.call('SET', KEYS[i], versions[i], 'PX', ARGV[3])
   end
 end
 for i = 2 * n + 1, #KEYS do
-  local command = ARGV[4] == '1' and 'EXISTS' or 'DEL'
-  removed = removed + redis.call(command, KEYS[i])
+  removed = removed + redis.call(what == 'tell' and 'EXISTS' or 'DEL', KEYS[i])
 end
 return {counted, removed, versions}
 """)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
 
 from stratacache.errors import StoreError
 from stratacache.ports import Clock
@@ -22,7 +23,12 @@ _LONGEST = 366 * 86_400.0  # seconds that any key lives
 _VERSION_SECONDS = 86_400.0  # a version outlives its last entry by so much; losing one is safe
 _LARGEST = 32 << 20  # bytes of one entry: the server is busy for as long as it takes to copy it
 _MOST_FLOORS = 65_536
+_MOST_ROUNDS = (
+    8  # until the parts of a cluster agree on a version; more than two take a server that loses data
+)
 _WAIT_MS = 50  # for a replica to have an invalidation
+
+_Step: TypeAlias = Literal["bump", "raise", "tell"]
 
 
 class Announcer(Protocol):
@@ -92,21 +98,24 @@ class RedisStore:
         declined = not lifetime > 0 or entry.size > _LARGEST
         if not all(self._is_high(tag, version) for tag, version in entry.versions):
             return "outdated"
+        value = b"" if declined else self._encode(digest, entry)
         keep = 0 if declined else math.ceil(min(lifetime, _LONGEST) * 1000)
-        tags = entry.tags
-        stored = await self._nodes.run(
-            part,
-            PUT,
-            [self._entry_key(part, digest), *self._keys(part, "v:", tags), *self._keys(part, "n:", tags)],
-            b"" if declined else self._encode(digest, entry),
-            keep,
-            keep + int(_VERSION_SECONDS * 1000),
-            *[version for _, version in entry.versions],
-        )
-        if not stored:
-            return "outdated"
+        if not await self._put(part, digest, value, keep, entry.versions):
+            # The versions may come from a look-up in another part of a cluster, and be unknown to this one.
+            if part == 0 or tuple((await self._ensure(part, entry.tags)).items()) != entry.versions:
+                return "outdated"
+            if not await self._put(part, digest, value, keep, entry.versions):
+                return "outdated"
         self._rejections += declined
         return "declined" if declined else "stored"
+
+    async def _put(self, part: int, digest: bytes, value: bytes, keep: int, versions: Versions) -> bool:
+        tags = [tag for tag, _ in versions]
+        keys = [self._entry_key(part, digest), *self._keys(part, "v:", tags), *self._keys(part, "n:", tags)]
+        keep_versions = keep + int(_VERSION_SECONDS * 1000)
+        return bool(
+            await self._nodes.run(part, PUT, keys, value, keep, keep_versions, *[v for _, v in versions])
+        )
 
     async def invalidate(
         self, tags: Sequence[str], digests: Sequence[bytes] = (), *, dry_run: bool = False
@@ -115,15 +124,10 @@ class RedisStore:
         self._require_open()
         names = sorted(set(tags))
         if dry_run:
-            told = await self._bump(names, digests, 0, dry_run=True)
-            return Invalidated(told.affected, tuple(dict(told.versions).items()))  # of the parts' the highest
-        least = max([int(self._clock.now() * 1e6), *[self._floors.get(tag, 0) + 1 for tag in names]])
-        done = await self._bump(names, digests, least)
-        while len({version for _, version in done.versions}) > 1:
-            # A part, or a tag, was ahead: all get one version that is above every other.
-            least = max(version for _, version in done.versions) + 1
-            again = await self._bump(names, (), least)
-            done = Invalidated(done.affected, again.versions)
+            parts = range(len(self._nodes.prefixes))
+            told = await self._steps(parts, "tell", dict.fromkeys(names, 0), digests)
+            return Invalidated(sum(one.affected or 0 for one in told), told[0].versions)
+        done = await self._bump(names, digests)
         self.raise_floors(done.versions)
         await self._replicated()
         if self.announcer is not None:
@@ -189,51 +193,81 @@ class RedisStore:
         """``versions``, completed where the server has none, and raised where it has forgotten an invalidation."""
         missing = sorted(tag for tag, version in versions.items() if version is None)
         if missing:
-            keep = int(_VERSION_SECONDS * 1000)
-            made = await self._nodes.run(part, ENSURE, self._keys(part, "v:", missing), keep)
-            versions = versions | _numbers(missing, made)
+            versions = versions | await self._ensure(part, missing)
         known = {tag: version or 0 for tag, version in versions.items()}
         low = sorted(tag for tag, version in known.items() if not self._is_high(tag, version))
         if low:
-            least = max(self._floors[tag] for tag in low)
-            raised = await self._bump_part(part, low, (), least, dry_run=False)
-            known |= dict(raised.versions)
+            known |= dict((await self._step(part, "raise", {tag: self._floors[tag] for tag in low})).versions)
         return tuple(sorted(known.items()))
 
-    async def _bump(
-        self, tags: Sequence[str], digests: Sequence[bytes], least: int, *, dry_run: bool = False
-    ) -> Invalidated:
-        """In all partitions; of each tag the highest version, and if the parts differ at all, more than one of them."""
-        parts = range(len(self._nodes.prefixes))
-        steps = [
-            self._bump_part(
-                part,
-                tags,
-                [d for d in digests if self._nodes.partition_of(d) == part],
-                least,
-                dry_run=dry_run,
-            )
-            for part in parts
-        ]
-        done = await asyncio.gather(*steps)
-        affected = sum(one.affected or 0 for one in done)
-        return Invalidated(affected, tuple(sorted({pair for one in done for pair in one.versions})))
+    async def _ensure(self, part: int, tags: Sequence[str]) -> dict[str, int | None]:
+        """The versions of ``tags``, made where there are none: in all parts of a cluster those of part 0."""
+        first = await self._make(0, tags)
+        if part == 0:
+            return first
+        versions = await self._make(part, tags, [version or 0 for version in first.values()])
+        # An invalidation that came in between went to part 0 first. If this part lost what it said, say it again.
+        first = await self._make(0, tags)
+        low = {tag: version for tag, version in first.items() if version and version > (versions[tag] or 0)}
+        if low:
+            versions |= dict((await self._step(part, "raise", low)).versions)
+        return versions
 
-    async def _bump_part(
-        self, part: int, tags: Sequence[str], digests: Sequence[bytes], least: int, *, dry_run: bool
+    async def _make(
+        self, part: int, tags: Sequence[str], versions: Sequence[int] = ()
+    ) -> dict[str, int | None]:
+        keep = int(_VERSION_SECONDS * 1000)
+        return _numbers(
+            tags, await self._nodes.run(part, ENSURE, self._keys(part, "v:", tags), keep, *versions)
+        )
+
+    async def _bump(self, tags: Sequence[str], digests: Sequence[bytes]) -> Invalidated:
+        """New versions, made by part 0 and copied to the others.
+
+        A part that is ahead has heard of another invalidation, which went to part 0 after this one: what it keeps was
+        not begun before this one either. Unless part 0 has lost the version: then all get one that is higher still.
+        """
+        now, parts = int(self._clock.now() * 1e6), len(self._nodes.prefixes)
+        done = await self._step(
+            0, "bump", {tag: max(now, self._floors.get(tag, 0) + 1) for tag in tags}, digests
+        )
+        affected, versions = done.affected or 0, dict(done.versions)
+        for _ in range(_MOST_ROUNDS):
+            others = await self._steps(range(1, parts), "raise", versions, digests)
+            affected += sum(one.affected or 0 for one in others)
+            ahead: dict[str, int] = {}
+            for tag, version in itertools.chain.from_iterable(one.versions for one in others):
+                if version > max(versions[tag], ahead.get(tag, 0)):
+                    ahead[tag] = version
+            known = dict((await self._step(0, "tell", ahead)).versions)
+            lost = {tag: version + 1 for tag, version in ahead.items() if version > known[tag]}
+            if not lost:
+                return Invalidated(affected, tuple(versions.items()))
+            versions |= dict((await self._step(0, "bump", lost)).versions)
+        raise StoreError("redis: the parts of the cluster do not come to agree on a version")
+
+    async def _steps(
+        self, parts: Iterable[int], what: _Step, versions: Mapping[str, int], digests: Sequence[bytes]
+    ) -> list[Invalidated]:
+        return await asyncio.gather(*[self._step(part, what, versions, digests) for part in parts])
+
+    async def _step(
+        self, part: int, what: _Step, versions: Mapping[str, int], digests: Sequence[bytes] = ()
     ) -> Invalidated:
+        """``redis_scripts.INVALIDATE`` in one part, for those of ``digests`` that are in it."""
+        tags = list(versions)
         keys = [
             *self._keys(part, "v:", tags),
             *self._keys(part, "n:", tags),
-            *[self._entry_key(part, digest) for digest in set(digests)],
+            *[self._entry_key(part, one) for one in set(digests) if self._nodes.partition_of(one) == part],
         ]
         if not keys:
             return Invalidated(0, ())
         keep = int((_LONGEST + _VERSION_SECONDS) * 1000)
-        counted, removed, versions = await self._nodes.run(
-            part, INVALIDATE, keys, len(tags), least, keep, "1" if dry_run else "0"
+        counted, removed, now = await self._nodes.run(
+            part, INVALIDATE, keys, len(tags), what, keep, *versions.values()
         )
-        return Invalidated(counted + removed, tuple(zip(tags, map(int, versions), strict=True)))
+        return Invalidated(counted + removed, tuple(zip(tags, map(int, now), strict=True)))
 
     async def _replicated(self) -> None:
         """Let a replica of each master have the invalidation, where there are any and they keep up."""
