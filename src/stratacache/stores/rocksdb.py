@@ -26,8 +26,9 @@ class RocksDBStore:
 
     Opened at once: the constructor blocks, and raises StoreError when the folder is not ours or in use. A damaged one
     is moved aside, with a warning, and a fresh one started. One thread does all the work; but the library holds the
-    interpreter while it writes, so a disk that stalls is felt by the event loop, unlike with SQLite. What was used least
-    recently goes first; recency is kept roughly: a use is written with the next put, at most once a minute per entry.
+    interpreter while it writes, so a disk that stalls is felt by the event loop, unlike with SQLite. What was used
+    least recently goes first; recency is kept roughly: a use is written with the next put, at most once a minute per
+    entry.
 
     Args:
         path: the folder; it is made.
