@@ -83,6 +83,13 @@ async def test_what_another_instance_invalidates_is_heard(one: Backend, ear: Ear
             assert digests == [digest_of(1), digest_of(2)]
 
 
+async def test_news_come_without_being_asked_for(one: Backend, ear: Ear) -> None:
+    told = await one.store.invalidate(["a"])
+    async with asyncio.timeout(DEADLINE):
+        while not ear.knows(told):  # noqa: ASYNC110 - it is another instance that tells
+            await asyncio.sleep(0.005)
+
+
 async def test_digests_alone_are_heard(one: Backend, ear: Ear) -> None:
     await one.store.invalidate([], [digest_of(1)])
     await ear.until_current()

@@ -48,6 +48,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "cache.db"
 
 
+@pytest.fixture(autouse=True)
+def nobody_looks_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stratacache.stores.sqlite_bulletin._WATCH_SECONDS", 3600)
+
+
 @pytest.fixture
 async def one(path: Path) -> AsyncIterator[Listener]:
     made = Listener(path)

@@ -26,6 +26,7 @@ KEPT = 1024  # invalidations in the table; who missed more starts afresh
 _MOST_DIGESTS = 4096  # in one row; more are told as "everything", to bound the table
 _WORD = 2**64
 _RETRY_SECONDS = 0.1
+_WATCH_SECONDS = 0.05  # between looks at the counter, when nobody asks
 
 Hear = Callable[[Invalidated | None, Sequence[bytes]], None]
 
@@ -122,6 +123,7 @@ class SQLiteBulletin:
         self._heard: int | None = None
         self._place: Place | None = None
         self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     def current(self) -> bool:
         """As ``ports.Bulletin``. When it is not, the news are fetched."""
@@ -140,11 +142,20 @@ class SQLiteBulletin:
         except StoreError as error:
             _log.warning("news of invalidations cannot be read yet: %s", error)
         self._hear = hear
+        self._watch = asyncio.create_task(self._keep_looking())
 
     async def close(self) -> None:
         self._hear = None
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if self._watch is not None:
+            self._watch.cancel()
+        tasks = [task for task in (self._watch, self._task) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self.current()
+            await asyncio.sleep(_WATCH_SECONDS)
 
     async def _catch_up(self) -> None:
         try:
