@@ -347,8 +347,8 @@ def print_million(entries: int) -> None:
     figures = asyncio.run(million_costs(entries))
     for name, value in figures.items():
         print(f"{name:26} {value}")
-    command = f"{COMMAND} --million {entries}"
-    print(report.write("store_million", command, {"load_average_before": load, **figures}))
+    figures |= {"load_average_before": load, "load_average_after": os.getloadavg()[0]}
+    print(report.write("store_million", f"{COMMAND} --million {entries}", figures))
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -108,3 +108,12 @@ async def test_too_many_waiting_is_an_error(disk: Disk) -> None:
     await asyncio.gather(*first, *tasks)
     await group.settled()
     assert [len(items) for items in disk.groups] == [1, 1024]
+
+
+async def test_after_a_failure_that_nobody_foresaw_nobody_waits(disk: Disk) -> None:
+    async def broken(items: Sequence[str]) -> list[str | Exception]:
+        raise ZeroDivisionError
+
+    group: GroupCommit[str, str] = GroupCommit(broken, len, (10, 10))
+    results = await asyncio.gather(*start(group, ["a", "b"]), return_exceptions=True)
+    assert [str(result) for result in results] == ["the write was broken off"] * 2

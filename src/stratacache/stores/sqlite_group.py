@@ -77,15 +77,24 @@ class GroupCommit(Generic[Item, Result]):
         return group
 
     async def _settle(self, group: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        results: Sequence[Result | Exception]
         try:
-            results = await self._write([item for item, _ in group])
+            results = await self._outcome([item for item, _ in group])
+            for (_, future), result in zip(group, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        finally:
+            for (
+                _,
+                future,
+            ) in group:  # those left after a failure that nobody foresaw: nobody may wait for ever
+                future.cancel()
+
+    async def _outcome(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
+        try:
+            return await self._write(items)
         except StoreError as error:
-            results = [error] * len(group)
-        for (_, future), result in zip(group, results, strict=True):
-            if future.done():
-                continue
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            return [error] * len(items)
