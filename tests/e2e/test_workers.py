@@ -80,7 +80,7 @@ def wait_for_end(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-@pytest.fixture(params=["memcached"])
+@pytest.fixture(params=["sqlite", "memcached"])
 def store(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "sqlite":
         yield "sqlite:///cache.db"
