@@ -136,7 +136,7 @@ class StoreMachine(RuleBasedStateMachine):
         there = sum(key in chosen or not set(tags).isdisjoint(e.tags) for key, e in self.live().items())
         told = self.run(self.stores[instance].invalidate(tags, chosen, dry_run=dry_run))
         assert [tag for tag, _ in told.versions] == sorted(tags)
-        assert (told.affected is not None) == self.kind.counts
+        assert told.affected is None or self.kind.counts or not tags
         self.saw(told.versions, bumped=not dry_run)
         if told.affected is not None and not dry_run:
             assert told.affected >= there
@@ -198,7 +198,7 @@ def _lose_in_sqlite(_: Store, folder: Path) -> None:
 
 # How the versions of a backend are lost, for those that cannot be made to by time or restarts alone.
 LOSSES: dict[str, Callable[[Store, Path], None]] = {"memory": _lose_in_memory, "sqlite": _lose_in_sqlite}
-EXAMPLES = {"memory": 150, "sqlite": 25}
+EXAMPLES = {"memory": 150, "sqlite": 25, "rocksdb": 25, "memcached": 60, "redis": 60}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

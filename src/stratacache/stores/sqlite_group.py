@@ -87,11 +87,9 @@ class GroupCommit(Generic[Item, Result]):
                 else:
                     future.set_result(result)
         finally:
-            for (
-                _,
-                future,
-            ) in group:  # those left after a failure that nobody foresaw: nobody may wait for ever
-                future.cancel()
+            for _, future in group:
+                if not future.done():  # after a failure that nobody foresaw: nobody may wait for ever
+                    future.set_exception(StoreError("the write was broken off"))
 
     async def _outcome(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         try:
