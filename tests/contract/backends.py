@@ -7,14 +7,19 @@ import contextlib
 import functools
 import hashlib
 import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.servers.certificates import Certificates
 from tests.servers.memcached import shared_servers
-from tests.servers.redis import Binary, RedisServer
+from tests.servers.redis import RedisServer
+from tests.servers.redis_cluster import ClusterDeployment
+from tests.servers.redis_sentinels import SentinelDeployment
 
 from stratacache.ports import Clock
 from stratacache.stores import Backend, open_backend
@@ -73,27 +78,51 @@ def on_memcached() -> Opener:
     return opened
 
 
-def on_redis(binary: Binary) -> Opener:
-    """One server that the whole run shares; the folder becomes the prefix of the keys."""
+Deployment = RedisServer | SentinelDeployment | ClusterDeployment
+
+
+def master_of(servers: Deployment, key: str) -> RedisServer:
+    """The server that holds ``key``."""
+    if isinstance(servers, ClusterDeployment):
+        return servers.node_for_slot(servers.slot_of(key))
+    return servers if isinstance(servers, RedisServer) else servers.master()
+
+
+def on_redis(shared: Callable[[], Deployment]) -> Opener:
+    """Servers that the whole run shares; the folder becomes the prefix of the keys."""
 
     @contextlib.asynccontextmanager
     async def opened(clock: Clock, max_bytes: int, folder: Path) -> AsyncIterator[Backend]:
-        server, prefix = shared_server(binary), hashlib.sha256(bytes(folder)).hexdigest()[:16]
+        servers, prefix = shared(), hashlib.sha256(bytes(folder)).hexdigest()[:16]
         # As if the server had run for long: else the first invalidation waits for leases that it may have forgotten.
-        run = re.findall(rb"run_id:(\w+)", server.command("INFO", "server"))[0]
-        server.command("HSET", f"{{{prefix}}}instances", "run", run, "born", "0", "seq", "0")
-        async with named(f"{server.url}?prefix={prefix}")(clock, max_bytes, folder) as backend:
+        for key in (f"{{{prefix}}}instances", f"{{{prefix}:0}}instances"):  # the second on a cluster
+            server = master_of(servers, key)
+            run = re.findall(rb"run_id:(\w+)", server.command("INFO", "server"))[0]
+            server.command("HSET", key, "run", run, "born", "0", "seq", "0")
+        url = f"{servers.url}{'&' if '?' in servers.url else '?'}prefix={prefix}"
+        async with named(url)(clock, max_bytes, folder) as backend:
             yield backend
 
     return opened
 
 
-@functools.cache
-def shared_server(binary: Binary) -> RedisServer:
-    server = RedisServer(binary)
-    server.start()
-    atexit.register(server.stop)
-    return server
+def shared(make: Callable[[], Deployment]) -> Callable[[], Deployment]:
+    """``make`` and start it once, and stop it at the end of the run."""
+
+    @functools.cache
+    def started() -> Deployment:
+        servers = make()
+        servers.start()
+        atexit.register(servers.stop)
+        return servers
+
+    return started
+
+
+def with_tls() -> RedisServer:
+    folder = Path(tempfile.mkdtemp(prefix="stratacache-certificates-"))
+    atexit.register(shutil.rmtree, folder)
+    return RedisServer(tls=Certificates(folder))
 
 
 async def close(backend: Backend) -> None:
@@ -110,11 +139,16 @@ def kinds(**wanted: bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", chosen, ids=lambda kind: str(kind.name))
 
 
+REDIS = {"bounded": False, "sizes": False, "bulletin": True, "relay": True, "questions": True}
+
 KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
     Kind("sqlite", named("sqlite:///{folder}/deep/cache.db"), bulletin=True, relay=True, questions=True),
     Kind("rocksdb", named("rocksdb:///{folder}/deep/cache"), shared=False),
-    Kind("redis", on_redis("redis"), bounded=False, sizes=False),
-    Kind("valkey", on_redis("valkey"), bounded=False, sizes=False),
+    Kind("redis", on_redis(shared(RedisServer)), **REDIS),
+    Kind("valkey", on_redis(shared(lambda: RedisServer("valkey"))), **REDIS),
+    Kind("redis-tls", on_redis(shared(with_tls)), **REDIS),
+    Kind("redis-sentinel", on_redis(shared(SentinelDeployment)), **REDIS),
+    Kind("redis-cluster", on_redis(shared(ClusterDeployment)), **REDIS),
     Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False),
 ]

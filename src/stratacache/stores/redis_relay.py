@@ -145,7 +145,7 @@ class RedisRelay:
             if frames or not led or not pause:
                 break
             await self._pause(pause)
-        return Followed(frames, led=bool(led))
+        return Followed(tuple(frames), led=bool(led))
 
     async def release(self, place: bytes, *, keep: float = 0.0) -> None:
         self._require_open()

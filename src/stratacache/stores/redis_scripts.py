@@ -48,7 +48,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 local keep = tonumber(ARGV[3])
 for i = 1, n do
   if redis.call('PTTL', KEYS[1 + i]) < keep then redis.call('PEXPIRE', KEYS[1 + i], keep) end
-  if not same then redis.call('INCR', KEYS[1 + n + i]) end
+  if not same then redis.pcall('INCR', KEYS[1 + n + i]) end -- a foreign value there must not fail what is stored
   if redis.call('PTTL', KEYS[1 + n + i]) < keep then redis.call('PEXPIRE', KEYS[1 + n + i], keep) end
 end
 return 1
