@@ -57,7 +57,9 @@ def _gateway() -> Iterator[str]:
     """A gateway process with an empty store and the embedded model; its base URL."""
     with tempfile.TemporaryDirectory(prefix="stratacache-demo-") as folder:
         config = Path(folder) / "demo.yaml"
-        config.write_text(f"server: {{port: 0}}\nstore: sqlite:///{folder}/cache.db\n")
+        config.write_text(
+            f"server: {{port: 0}}\nstore: sqlite:///{folder}/cache.db\naudit: {{path: {folder}/audit.jsonl}}\n"
+        )
         command = [sys.executable, "-m", "stratacache.cli", "--config", str(config), "serve", "--json"]
         # Settings of the caller's own gateway must not leak into the demo's.
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STRATACACHE__")}
@@ -131,6 +133,8 @@ def _show(console: Console, result: Result) -> None:
     for line in (
         f"Saved {calls} model calls and {tokens:,} tokens.",
         f"Wrong answers: {result.wrongly_served} of {result.near_misses} near-misses came from the cache.",
+        f"Stale answers: {result.stale} of {result.asked_after} after an invalidation, which took "
+        f"{duration(result.invalidation)}.",
         "Times: exact, the whole answer; kv, the first token.",
         "Without: the same requests in this run with Cache-Control: no-store",
         "(kv: and with a prefix that no earlier request has computed).",

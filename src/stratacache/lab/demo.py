@@ -52,11 +52,18 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """``faults`` is empty when every tier did its work."""
+    """``faults`` is empty when every tier did its work.
+
+    ``stale`` of ``asked_after`` questions were answered from an entry that had been invalidated, in ``invalidation``
+    seconds.
+    """
 
     rows: tuple[Row, ...]
     near_misses: int
     wrongly_served: int
+    asked_after: int
+    stale: int
+    invalidation: float
     faults: tuple[str, ...]
 
 
@@ -66,6 +73,7 @@ class Demo:
     def __init__(self, http: aiohttp.ClientSession, base_url: str, progress: Callable[[str], None]) -> None:
         self._http = http
         self._url = f"{base_url}/chat/completions"
+        self._admin = f"{base_url.removesuffix('/v1')}/admin"
         self._progress = progress
         self._salts = count()
         self._faults: list[str] = []
@@ -87,7 +95,10 @@ class Demo:
             await self._conversation(),
             await self._shared_prompt(),
         )
-        return Result(rows, len(near), wrong, tuple(self._faults))
+        seconds, after = await self._invalidate()
+        stale = sum(sample.outcome == "hit" for sample in after)
+        self._require(stale == 0, f"{stale} answers came from entries that had been invalidated")
+        return Result(rows, len(near), wrong, len(after), stale, seconds, tuple(self._faults))
 
     async def ask(self, body: Body, headers: Mapping[str, str] | None = None) -> Sample:
         """One streamed request."""
@@ -152,7 +163,11 @@ class Demo:
         """``calls``: how many of ``samples`` must have reached the model."""
         hits = [sample for sample in samples if sample.outcome == "hit"]
         made = len(samples) - len(hits)
-        self._require(made == calls, f"exact: {len(samples)} {what} made {made} model calls, not {calls}")
+        reasons = sorted({sample.reason for sample in samples if sample.outcome != "hit"})
+        self._require(
+            made == calls,
+            f"exact: {len(samples)} {what} made {made} model calls, not {calls} ({', '.join(reasons)})",
+        )
         return Row(
             tier="exact",
             what=what,
@@ -164,6 +179,16 @@ class Demo:
             calls_saved=len(hits),
             tokens_saved=sum(sample.prompt_tokens + sample.completion_tokens for sample in hits),
         )
+
+    async def _invalidate(self) -> tuple[float, list[Sample]]:
+        """Seconds to invalidate all that was stored, and the questions asked again after it."""
+        self._progress("Everything invalidated: the model must be asked again")
+        started = time.perf_counter()
+        async with self._http.post(f"{self._admin}/invalidate", json={"tenant": "default"}) as response:
+            if response.status != 200:
+                raise StrataError(f"the gateway answered {response.status}: {(await response.text())[:300]}")
+        seconds = time.perf_counter() - started
+        return seconds, [await self.ask(body) for body in traffic.questions()]
 
     async def _stampede(self) -> Row:
         self._progress("16 ask one question at once, then without cache")
