@@ -47,6 +47,10 @@ async def other(one: Relay, kind: Kind, clock: FakeClock, tmp_path: Path) -> Asy
         yield opened.relay
 
 
+def shown(followed: Followed) -> tuple[list[bytes], bool]:
+    return list(followed.frames), followed.led
+
+
 async def hear(relay: Relay, place: bytes, heard: int, count: int) -> list[bytes]:
     """``count`` frames from number ``heard`` on."""
     frames: list[bytes] = []
@@ -92,7 +96,7 @@ async def test_who_does_not_lead_changes_nothing(one: Relay, other: Relay) -> No
 async def test_a_leader_is_told_that_it_is_wanted(one: Relay, other: Relay) -> None:
     await one.claim(PLACE, LEASE)
     assert await one.renew(PLACE, LEASE) == Standing(held=True, wanted=False)
-    assert await other.follow(PLACE, 0) == Followed((), led=True)
+    assert shown(await other.follow(PLACE, 0)) == ([], True)
     assert await one.renew(PLACE, LEASE) == Standing(held=True, wanted=True)
 
 
@@ -152,8 +156,7 @@ async def test_the_ending_can_be_heard_after_the_release(one: Relay, other: Rela
 
 
 async def test_nobody_leads_an_unknown_place(other: Relay) -> None:
-    followed = await other.follow(b"unheard of", 0)
-    assert (list(followed.frames), followed.led) == ([], False)
+    assert shown(await other.follow(b"unheard of", 0)) == ([], False)
 
 
 async def test_a_flight_that_is_forgotten_is_not_led(one: Relay, other: Relay) -> None:
@@ -161,8 +164,7 @@ async def test_a_flight_that_is_forgotten_is_not_led(one: Relay, other: Relay) -
     await one.publish(PLACE, [b"first"])
     assert await hear(other, PLACE, 0, 1) == [b"first"]
     await one.release(PLACE)
-    followed = await other.follow(PLACE, 1)
-    assert (list(followed.frames), followed.led) == ([], False)
+    assert shown(await other.follow(PLACE, 1)) == ([], False)
 
 
 async def test_a_new_flight_starts_without_frames(one: Relay, other: Relay) -> None:
@@ -182,8 +184,7 @@ async def test_who_followed_one_flight_never_hears_another(one: Relay, other: Re
     await one.release(PLACE)
     await one.claim(PLACE, LEASE)
     await one.publish(PLACE, [b"new", b"newer", b"newest"])
-    followed = await other.follow(PLACE, 1)
-    assert (list(followed.frames), followed.led) == ([], False)
+    assert shown(await other.follow(PLACE, 1)) == ([], False)
     assert await hear(other, PLACE, 0, 3) == [b"new", b"newer", b"newest"], "from the start it may"
 
 
