@@ -150,5 +150,5 @@ KINDS = [
     Kind("redis-tls", on_redis(shared(with_tls)), **REDIS),
     Kind("redis-sentinel", on_redis(shared(SentinelDeployment)), **REDIS),
     Kind("redis-cluster", on_redis(shared(ClusterDeployment)), **REDIS),
-    Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False),
+    Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False, relay=True),
 ]
