@@ -57,9 +57,14 @@ def _gateway() -> Iterator[str]:
     """A gateway process with an empty store and the embedded model; its base URL."""
     with tempfile.TemporaryDirectory(prefix="stratacache-demo-") as folder:
         config = Path(folder) / "demo.yaml"
-        config.write_text(
-            f"server: {{port: 0}}\nstore: sqlite:///{folder}/cache.db\naudit: {{path: {folder}/audit.jsonl}}\n"
-        )
+        settings = {
+            "server": {"port": 0},
+            "store": f"sqlite:///{folder}/cache.db",
+            "audit": {"path": f"{folder}/audit.jsonl"},
+            # The model keeps every core busy here: the store may have to wait for its turn.
+            "tiers": {"exact": {"budget": "500ms"}},
+        }
+        config.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
         command = [sys.executable, "-m", "stratacache.cli", "--config", str(config), "serve", "--json"]
         # Settings of the caller's own gateway must not leak into the demo's.
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STRATACACHE__")}
