@@ -425,7 +425,7 @@ async def test_the_least_recently_used_makes_way(store: SQLiteStore, clock: Fake
 
 async def test_uses_are_written_once_a_minute_and_without_a_put(store: SQLiteStore, clock: FakeClock) -> None:
     for number in range(256):
-        await store.put(digest_of(number), entry_of(clock))
+        await store.put(digest_of(number), entry_of(clock, size=500))
     for number in range(256):
         await store.get(digest_of(number))
     assert store._uses == {}
@@ -439,12 +439,25 @@ async def test_uses_are_written_once_a_minute_and_without_a_put(store: SQLiteSto
 
 
 async def test_uses_that_wait_are_written_at_close(store: SQLiteStore, path: Path, clock: FakeClock) -> None:
-    await store.put(b"a", entry_of(clock))
+    for name in (b"a", b"b", b"c"):
+        await store.put(name, entry_of(clock, size=80_000))
     clock.advance(100)
     await store.get(b"a")
     await store.close()
     reader = sqlite3.connect(path)
-    assert reader.execute("SELECT used FROM entries").fetchone() == (int(clock.now()),)
+    assert reader.execute("SELECT max(used) FROM entries").fetchone() == (int(clock.now()),)
+    reader.close()
+
+
+async def test_uses_are_not_written_while_there_is_room(
+    store: SQLiteStore, path: Path, clock: FakeClock
+) -> None:
+    await store.put(b"a", entry_of(clock, size=80_000))
+    clock.advance(100)
+    await store.get(b"a")
+    await store.close()
+    reader = sqlite3.connect(path)
+    assert reader.execute("SELECT used FROM entries").fetchone() == (int(clock.now()) - 100,)
     reader.close()
 
 

@@ -1,7 +1,8 @@
 """The durable store: one SQLite file, shared by the processes of one machine.
 
-Recency is kept roughly: a use is written with the next put, at most once a minute per entry, since a write per read
-would cost more than the read. Puts that wait for the writing thread are committed together.
+Recency is kept roughly: a use is written with the next put, at most once a minute per entry and only once the file is
+half full, since a write per read would cost more than the read. Puts that wait for the writing thread are committed
+together.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class SQLiteStore:
         self._max_bytes = max_bytes
         self._clock = clock
         self._uses: dict[bytes, int] = {}
+        self._is_half_full = True  # as of this process's last put
         self._condemned: set[RowRef] = set()  # rows seen expired, outdated or broken, until they are gone
         self._tasks: set[asyncio.Task[None]] = set()
         self._evictions = 0
@@ -84,7 +86,7 @@ class SQLiteStore:
             return Absent("outdated", await self._snapshot((*entry.tags, *tags), look.versions))
         if not carries(entry, tags):
             return Absent("untagged", await self._snapshot((*entry.tags, *tags), look.versions))
-        if abs(now - look.used) >= _USE_SECONDS:
+        if self._is_half_full and abs(now - look.used) >= _USE_SECONDS:
             self._uses[digest] = int(now)
             if len(self._uses) >= _USES:
                 self._write_uses()
@@ -156,6 +158,7 @@ class SQLiteStore:
         uses, self._uses = self._uses, {}
         written = await self._lanes.write(work.write, group, self._clock.now(), self._max_bytes, uses)
         self._evictions += written.evicted
+        self._is_half_full = written.kept * 2 > self._max_bytes
         return [
             self._lanes.told(result) if isinstance(result, Exception) else result
             for result in written.results

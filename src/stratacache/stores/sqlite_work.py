@@ -34,10 +34,11 @@ class Look(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What became of each put, in order, and how many entries made way for them."""
+    """What became of each put, in order, how many entries made way for them, and the bytes that are now kept."""
 
     results: list[PutResult | Exception]
     evicted: int
+    kept: int
 
 
 def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> Look:
@@ -73,7 +74,7 @@ def write(
     written = _write(connection, puts, now, max_bytes, uses)
     results = iter(written.results)
     merged = [next(results) if isinstance(put, Put) else put for put in encoded]
-    return Written(merged, written.evicted)
+    return written._replace(results=merged)
 
 
 def invalidate(
@@ -148,15 +149,17 @@ def _write(
             _note_uses(connection, uses)
             writing.sweep(min(_SWEEP * len(puts), _MOST_SWEPT))
             results: list[PutResult | Exception] = [writing.put(put, max_bytes) for put in puts]
+            kept = totals(connection)[1]
     except sqlite3.Error as error:
         if not is_too_much(error):
             raise
         if len(puts) == 1:
-            return Written([error], 0)
+            return Written([error], 0, totals(connection)[1])
         alone = [_write(connection, [put], now, max_bytes, {}) for put in puts]
-        return Written([one.results[0] for one in alone], sum(one.evicted for one in alone))
+        evicted = sum(one.evicted for one in alone)
+        return Written([one.results[0] for one in alone], evicted, totals(connection)[1])
     shrink(connection)
-    return Written(results, writing.evicted)
+    return Written(results, writing.evicted, kept)
 
 
 def _entries_fault(
