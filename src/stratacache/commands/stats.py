@@ -63,6 +63,10 @@ def _rows(figures: JSON) -> list[tuple[str, str]]:
         ("joined a running call", str(figures["singleflight_followers"])),
         ("write-backs", _counts(figures["writeback"])),
         ("answers not stored", _counts(figures["withheld"])),
+        (
+            "requests by worker",
+            _counts({f"process {one['pid']}": one["requests"] for one in figures["workers"]}),
+        ),
         ("store", "no figures" if store is None else _counts(store)),
     ]
     for name, engine in figures["engines"].items():

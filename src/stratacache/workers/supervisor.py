@@ -20,7 +20,9 @@ from stratacache.workers.restarts import Restarts
 START_LIMIT = 60.0  # seconds for a process to become ready
 HUNG = 30.0  # seconds without a sign of life after which a process is killed
 TELL_LIMIT = 1.0  # seconds that a worker has to tell its counts; after that the last known ones are taken
-STOP_MARGIN = 15.0  # seconds beyond the drain: finished answers reach the store, an engine stops
+STOP_MARGIN = (
+    15.0  # seconds: beyond the drain, for finished answers to reach the store; and for an engine to stop
+)
 
 
 class _Round:
@@ -233,8 +235,8 @@ class Supervisor:
             self._told(round_, member)
         if self._stopping:
             self._code = self._code or int(code != 0 and member.ready)
-            if all(one.job.last for one in self._members):
-                self._end(self._members)
+            if not member.job.last and all(one.job.last for one in self._members):
+                self._end(self._members, STOP_MARGIN)
         else:
             self._replace(member, code)
 
@@ -268,10 +270,10 @@ class Supervisor:
         self._stopping = True
         self._due.clear()
         workers = [member for member in self._members if not member.job.last]
-        self._end(workers or self._members)
+        self._end(workers or self._members, self._drain + STOP_MARGIN)
 
-    def _end(self, members: Sequence[Member]) -> None:
-        self._kill_at = time.monotonic() + self._drain + STOP_MARGIN
+    def _end(self, members: Sequence[Member], limit: float) -> None:
+        self._kill_at = time.monotonic() + limit
         for member in members:
             member.signal(signal.SIGTERM)
 
