@@ -98,7 +98,7 @@ def on_redis(shared: Callable[[], Deployment]) -> Opener:
         for key in (f"{{{prefix}}}instances", f"{{{prefix}:0}}instances"):  # the second on a cluster
             server = master_of(servers, key)
             run = re.findall(rb"run_id:(\w+)", server.command("INFO", "server"))[0]
-            server.command("HSET", key, "run", run, "born", "0", "seq", "0")
+            server.command("HSET", key, "run", run)
         url = f"{servers.url}{'&' if '?' in servers.url else '?'}prefix={prefix}"
         async with named(url)(clock, max_bytes, folder) as backend:
             yield backend
