@@ -80,6 +80,7 @@ async def test_a_lease_that_the_server_forgot_is_waited_for() -> None:
             instance(f"redis://127.0.0.1:{proxy.port}") as one,
         ):
             assert one.bulletin is not None
+            await eventually(lambda: other.store.invalidate(["prices"]))
             server.command("SAVE")
             await one.bulletin.start(lambda what, digests: None)
             await _until(one.bulletin.current)
@@ -88,6 +89,17 @@ async def test_a_lease_that_the_server_forgot_is_waited_for() -> None:
             server.restart(empty=False)
             await eventually(lambda: other.store.invalidate(["prices"]))
             assert not one.bulletin.current()
+
+
+async def test_an_invalidation_returns_when_a_replica_has_it() -> None:
+    with RedisServer(options=_QUICK) as master, RedisServer(options=_follow(master)) as replica:
+        async with instance(master.url) as backend:
+            await backend.store.invalidate(["prices"])
+            wait_until(lambda: replica.command("EXISTS", "{strata}v:prices"), "the replica follows")
+            with replica.connect() as connection:
+                for _ in range(100):
+                    done = await backend.store.invalidate(["prices"])
+                    assert int(connection.command("GET", "{strata}v:prices")) == done.versions[0][1]
 
 
 # --- news of invalidations
@@ -243,21 +255,28 @@ async def test_a_full_server_reads_and_invalidates() -> None:
             await stored(backend.store, "new")
 
 
-async def test_a_read_only_server_reads() -> None:
-    with (
-        RedisServer(options=_QUICK) as master,
-        RedisServer(options=(*_QUICK, "--replicaof", f"127.0.0.1 {master.port}")) as replica,
-    ):
+async def test_a_replica_is_not_asked() -> None:
+    """It may lag behind an invalidation."""
+    with RedisServer(options=_QUICK) as master, RedisServer(options=_follow(master)) as replica:
         async with instance(master.url) as writer, instance(replica.url) as backend:
-            entry = await stored(writer.store)
+            await stored(writer.store)
             wait_until(lambda: replica.command("EXISTS", KEY), "the replica follows")
-            assert await backend.store.get(DIGEST, TAGS) == entry
+            for call in (backend.store.get(DIGEST, TAGS), backend.store.invalidate(["*"])):
+                with pytest.raises(StoreError, match=r"replica|cannot be reached"):
+                    await call
+
+
+async def test_a_master_that_becomes_a_replica_is_asked_no_more_and_again_when_it_is_a_master() -> None:
+    with RedisServer(options=_QUICK) as other, RedisServer(options=_QUICK) as server:
+        async with instance(server.url) as backend:
+            entry = await stored(backend.store)
+            server.command("REPLICAOF", "127.0.0.1", other.port)
             with pytest.raises(StoreError, match="READONLY"):
                 await backend.store.put(DIGEST, entry)
-            with pytest.raises(StoreError, match="READONLY"):
-                await backend.store.invalidate(["prices"])
-            with pytest.raises(StoreError, match="no master"):
-                await backend.store.check()
+            with pytest.raises(StoreError, match="replica"):
+                await backend.store.get(DIGEST, TAGS)
+            server.command("REPLICAOF", "NO", "ONE")
+            await eventually(lambda: backend.store.invalidate(["prices"]))
 
 
 @pytest.mark.parametrize("foreign", [("SET", KEY, "foreign"), ("RPUSH", KEY, "foreign"), ("SET", KEY, "")])
@@ -360,3 +379,7 @@ async def _until(true: Callable[[], bool], deadline: float = 10.0) -> None:
     async with asyncio.timeout(deadline):
         while not true():  # noqa: ASYNC110 -- it depends on the clock
             await asyncio.sleep(0.005)
+
+
+def _follow(master: RedisServer) -> tuple[str, ...]:
+    return (*_QUICK, "--replicaof", "127.0.0.1", str(master.port))

@@ -6,10 +6,11 @@ import asyncio
 import binascii
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from stratacache.errors import StoreError
 from stratacache.stores.redis_url import Address, RedisPlace
-from stratacache.stores.resp import Login, Node, Refused, Reply
+from stratacache.stores.resp import Login, Node, Refused, Reply, joined
 
 CLUSTER_PARTITIONS = 16
 """The keys of a cluster are divided into so many parts, each with its own versions. Changing it empties the cache."""
@@ -42,6 +43,7 @@ class Nodes:
             database=place.database,
             tls=place.tls,
             tls_name=place.tls_name,
+            master_only=place.topology != "cluster",  # a replica of one redirects
         )
         self._nodes: dict[Address, Node] = {}
         self._aside: dict[Address, Node] = {}
@@ -64,13 +66,15 @@ class Nodes:
                 return await node.call(*command)
             except Refused as refusal:
                 if refusal.word == "MOVED":
-                    self.moved(partition, _target(refusal))
+                    self.moved(partition, _target(refusal, node))
                 elif refusal.word == "ASK":
-                    asked = await self._node_at(_target(refusal)).call_all([("ASKING",), command])
+                    asked = await self._node_at(_target(refusal, node)).call_all([("ASKING",), command])
                     return asked[1]
                 else:
                     if refusal.word in _LOST:
                         self.lost(node)
+                    if refusal.word == "READONLY":
+                        node.drop("it has become a replica")
                     raise
             except StoreError:
                 self.lost(node)
@@ -163,7 +167,7 @@ class _Searching(Nodes):
             self._next_search = loop.time() + _PAUSE
             self._search = loop.create_task(self._find(), name="find redis")
             self._search.add_done_callback(self._done)
-        await asyncio.shield(self._search)
+        await joined(self._search)
 
     def _done(self, search: asyncio.Task[None]) -> None:
         self._search = None
@@ -213,9 +217,9 @@ class Sentinels(_Searching):
                 if named is None:
                     continue
                 node = self._node_at((named[0].decode(), int(named[1])))
-                if (await node.call("ROLE"))[0] == b"master":
-                    self._master = node
-                    return
+                await node.call("PING")  # to be let in it must be a master
+                self._master = node
+                return
             except StoreError:
                 continue
         raise StoreError(f"redis: the sentinels name no master {self._name!r} that answers")
@@ -243,20 +247,38 @@ class Cluster(_Searching):
         self._places = {part: address for part, address in self._places.items() if address != node.address}
 
     async def _find(self) -> None:
-        """Ask the servers that are known, one after the other, who holds which slots."""
+        """Ask the servers that are known, one after the other, until one knows who holds all the slots."""
+        best: dict[int, Address] = {}
         for address in dict.fromkeys((*self._nodes, *self._seeds)):
             try:
-                node = self._node_at(address)
-                ranges = await node.call("CLUSTER", "SLOTS")
+                ranges = await self._node_at(address).call("CLUSTER", "SLOTS")
             except StoreError:
                 continue
-            for partition, slot in enumerate(self.slots):
-                for first, last, master, *_ in ranges:
-                    if first <= slot <= last:
-                        self._places[partition] = (master[0].decode() or address[0], int(master[1]))
-            if self._places:
-                return
-        raise StoreError("redis: no server of the cluster answers")
+            places = self._holders(ranges, address)
+            if len(places) > len(best):
+                best = places
+            if len(best) == len(self.slots):
+                self._forget_but(
+                    {_address(server, address) for _, _, *servers in ranges for server in servers}
+                )
+                break
+        if not best:
+            raise StoreError("redis: no server of the cluster answers")
+        self._places = best
+
+    def _holders(self, ranges: Sequence[Any], asked: Address) -> dict[int, Address]:
+        return {
+            partition: _address(master, asked)
+            for partition, slot in enumerate(self.slots)
+            for first, last, master, *_ in ranges
+            if first <= slot <= last
+        }
+
+    def _forget_but(self, members: set[Address]) -> None:
+        """Give up servers that have left the cluster: each would be asked, and waited for, at every search."""
+        for nodes in (self._nodes, self._aside):
+            for address in nodes.keys() - members:
+                nodes.pop(address).close()
 
 
 def connect(place: RedisPlace) -> Nodes:
@@ -265,7 +287,12 @@ def connect(place: RedisPlace) -> Nodes:
     return kinds[place.topology](place)
 
 
-def _target(refusal: Refused) -> Address:
-    """``MOVED 3999 127.0.0.1:6381`` → its address."""
+def _target(refusal: Refused, node: Node) -> Address:
+    """``MOVED 3999 127.0.0.1:6381`` → its address; without a host it is that of ``node``, who says so."""
     host, _, port = refusal.text.rpartition(" ")[2].rpartition(":")
-    return host, int(port)
+    return host or node.address[0], int(port)
+
+
+def _address(server: Sequence[Any], asked: Address) -> Address:
+    """Of a server in the reply to CLUSTER SLOTS, which leaves the host out when it is that of who was ``asked``."""
+    return (server[0] or b"").decode() or asked[0], int(server[1])

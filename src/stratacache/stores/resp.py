@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import hiredis
 
@@ -22,6 +22,8 @@ Reply: TypeAlias = Any
 """bytes, int, None or a list of such; an error reply is raised as :class:`Refused`."""
 
 Command = tuple[bytes | str | int, ...]
+
+T = TypeVar("T")
 
 CONNECT_SECONDS = 1.0
 SILENCE_SECONDS = 1.0  # replies are due and nothing is heard: the connection is dead
@@ -44,7 +46,11 @@ class Refused(StoreError):
 
 
 class Login:
-    """How to present oneself to a server. The password stays out of every message."""
+    """How to present oneself to a server. The password stays out of every message.
+
+    ``master_only``: a replica is refused, as it may lag behind an invalidation. A server that becomes one cuts its
+    connections, or refuses the next write: it is enough to ask at the beginning of each.
+    """
 
     def __init__(
         self,
@@ -54,14 +60,28 @@ class Login:
         database: int = 0,
         tls: ssl.SSLContext | None = None,
         tls_name: str = "",
+        master_only: bool = False,
     ) -> None:
         self.tls = tls
         self.tls_name = tls_name
-        self.commands: list[Command] = []
+        self._commands: list[Command] = []
         if password:
-            self.commands.append(("AUTH", user, password) if user else ("AUTH", password))
+            self._commands.append(("AUTH", user, password) if user else ("AUTH", password))
         if database:
-            self.commands.append(("SELECT", database))
+            self._commands.append(("SELECT", database))
+        if master_only:
+            self._commands.append(("ROLE",))
+
+    async def present(self, connection: _Connection) -> None:
+        """Raises StoreError when the server wants us not, or is not what we want."""
+        for command, future in zip(self._commands, connection.send(self._commands), strict=True):
+            try:
+                reply = await future
+            except Refused as refusal:
+                # What a server says of a command that it does not know repeats the arguments.
+                raise StoreError(refusal.word if command[0] == "AUTH" else refusal.text) from None
+            if command[0] == "ROLE" and reply[0] != b"master":
+                raise StoreError("READONLY, it is a replica")
 
 
 class _Connection(asyncio.Protocol):
@@ -213,13 +233,17 @@ class Node:
         connection.listen(channel, on_message)
         return Subscription(connection)
 
+    def drop(self, why: str) -> None:
+        """Give up the connection; the next call makes another."""
+        if self._connection is not None:
+            self._connection.close(why)
+
     def close(self) -> None:
         """Give up all connections. Idempotent."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._connection is not None:
-            self._connection.close("the store was closed")
+        self.drop("the store was closed")
 
     async def _connect(self) -> _Connection:
         """Connect once for all who need it; a caller that is cancelled takes nobody's connection with it."""
@@ -231,7 +255,7 @@ class Node:
                 raise StoreError(f"redis {self._name}: cannot be reached")
             self._connecting = loop.create_task(self._open(), name="redis connect")
             self._connecting.add_done_callback(self._connected)
-        return await asyncio.shield(self._connecting)
+        return await joined(self._connecting)
 
     def _connected(self, task: asyncio.Task[_Connection]) -> None:
         self._connecting = None
@@ -245,28 +269,36 @@ class Node:
                 self._connection.close("the store was closed")
 
     async def _open(self) -> _Connection:
-        loop = asyncio.get_running_loop()
-        host, port = self.address
-        login = self._login
-        connection: _Connection | None = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self._name),
-                    host,
-                    port,
-                    ssl=login.tls,
-                    server_hostname=(login.tls_name or host) if login.tls else None,
-                )
-                for future in connection.send(login.commands):
-                    await future
-        except (OSError, TimeoutError, StoreError) as error:
-            if connection is not None:
-                connection.close("the login failed")
-            reason = (
-                error.text
-                if isinstance(error, Refused)
-                else getattr(error, "strerror", None) or "no connection"
-            )
+                return await self._log_in()
+        except (OSError, TimeoutError) as error:
+            reason = getattr(error, "strerror", None) or "no connection"
             raise StoreError(f"redis {self._name}: {reason}") from None
+        except StoreError as error:
+            raise StoreError(f"redis {self._name}: {error}") from None
+
+    async def _log_in(self) -> _Connection:
+        host, port = self.address
+        tls = self._login.tls
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self._name),
+            host,
+            port,
+            ssl=tls,
+            server_hostname=(self._login.tls_name or host) if tls else None,
+        )
+        try:
+            await self._login.present(connection)
+        except BaseException:
+            connection.close("the login failed")
+            raise
         return connection
+
+
+async def joined(task: asyncio.Task[T]) -> T:
+    """The result of a task that several wait for: it outlives each of them, and none is cancelled with it."""
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise StoreError("redis: closed")
+    return task.result()
