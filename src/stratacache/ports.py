@@ -135,7 +135,10 @@ class Relay(Protocol):
         ...
 
     async def follow(self, place: bytes, heard: int) -> Followed:
-        """Frames from number ``heard`` on. Says that the flight is wanted; waits at most 0.25 s for news."""
+        """Frames from number ``heard`` on. Says that the flight is wanted; waits at most 0.25 s for news.
+
+        With ``heard`` above 0 they are of the flight that was heard before, never of a later one at the same place.
+        """
         ...
 
     async def release(self, place: bytes, *, keep: float = 0.0) -> None:

@@ -21,7 +21,8 @@ class VersionTable:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._current: OrderedDict[str, Version] = OrderedDict()  # pairs, which all entries that carry one share
+        # The pairs themselves are kept: all entries that carry one share it.
+        self._current: OrderedDict[str, Version] = OrderedDict()
         self._carried: dict[Version, int] = {}
         self._last = 0
         self.generation = 0
