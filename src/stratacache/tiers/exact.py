@@ -29,8 +29,8 @@ class ExactTier:
     ) -> Hit | Miss:
         """The entry for ``key`` if its form is equal and it carries ``tags``.
 
-        It must be no older than ``max_age`` seconds and have ``min_fresh`` seconds left. Never raises. A miss brings the
-        snapshot that a new answer may be stored under, unless the store failed.
+        It must be no older than ``max_age`` seconds and have ``min_fresh`` seconds left. Never raises. A miss brings
+        the snapshot that a new answer may be stored under, unless the store failed.
         """
         try:
             found = await self._store.get(key.digest, tags)
