@@ -100,7 +100,11 @@ class NearMachine(RuleBasedStateMachine):
         waiting = self.bulletins[instance].waiting
         if waiting:
             what, digests = waiting.popleft()
-            self.nears[instance].hear(what, digests)
+
+            async def on_the_loop() -> None:
+                self.nears[instance].hear(what, digests)
+
+            self.run(on_the_loop())
 
     @rule(instance=INSTANCES)
     def lose(self, instance: int) -> None:

@@ -10,10 +10,11 @@ Robust Size Aware Cache Management", ACM ToS 18(3), 2022). The window's size is 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import msgspec
 
@@ -33,6 +34,7 @@ _PROTECTED_SHARE = 0.8  # of what the window leaves, as in Caffeine
 _BATCH = 64  # accesses counted together
 _LEAST_SAMPLE = 1024  # accesses before the climber may conclude anything
 _MOVES = 32  # entries that change segment per put: bounds the pause after the window was resized
+_SHED = 256  # entries removed at once when all have to go: a tenth of a millisecond
 _SWEEP = 16  # expired entries given back per put: more than a put can add, so the backlog shrinks
 
 
@@ -204,10 +206,14 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
-        for segment in self._segments():
-            segment.slots.clear()
-            segment.bytes = 0
-        self._deadlines = Deadlines()
+        while self.shed():
+            await asyncio.sleep(0)
+
+    def shed(self) -> bool:
+        """Remove some entries; False when none is left. To free very many at once would hold up the event loop."""
+        for digest in list(islice((d for segment in self._segments() for d in segment.slots), _SHED)):
+            self._remove(digest)
+        return any(segment.slots for segment in self._segments())
 
     def _require_open(self) -> None:
         if self._closed:

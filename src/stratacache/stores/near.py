@@ -6,6 +6,7 @@ and only if none of them hit it. So a lost message costs round trips, never a st
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from stratacache.ports import Bulletin, Clock, Recorder, Store
@@ -34,7 +35,9 @@ class NearCache:
         self._clock = clock
         self._max_bytes = max_bytes
         self._losses = 0
-        self._start_afresh()
+        self._burials: set[asyncio.Task[None]] = set()  # copies that are given up, a few at a time
+        self._floors = Floors()
+        self._copies = MemoryStore(max_bytes, clock, self._floors)
 
     async def get(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
         """From the copies when they may be trusted, else from the store."""
@@ -65,7 +68,7 @@ class NearCache:
         return done
 
     def hear(self, what: Invalidated | None, digests: Sequence[bytes]) -> None:
-        """Take note of an invalidation anywhere; None when some went unheard."""
+        """Take note of an invalidation anywhere; None when some went unheard. To be called on the event loop."""
         if what is None or self._floors.full:
             self._start_afresh()
         if what is not None:
@@ -79,6 +82,9 @@ class NearCache:
 
     def _start_afresh(self) -> None:
         self._losses += 1  # what was fetched before is not copied after
+        burial = asyncio.create_task(self._copies.close(), name="drop copies")
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
         self._floors = Floors()
         self._copies = MemoryStore(self._max_bytes, self._clock, self._floors)
 
@@ -92,4 +98,5 @@ class NearCache:
 
     async def close(self) -> None:
         await self._copies.close()
+        await asyncio.gather(*self._burials)
         await self._store.close()
