@@ -35,7 +35,9 @@ def preparer(auth: bool = False, own_key: bool = False, **bounds: Any) -> Prepar
     )
     system = System(settings, ENVIRON)
     router = Router(settings.upstreams, settings.aliases)
-    return Preparer(Authenticator(settings.auth), router, system.upstreams, system.policy, settings.scenes, **bounds)
+    return Preparer(
+        Authenticator(settings.auth), router, system.upstreams, system.policy, settings.scenes, **bounds
+    )
 
 
 @pytest.fixture
