@@ -116,6 +116,19 @@ async def test_a_clock_set_back_does_not_end_the_lease_of_one_that_renews(
     assert (await other.follow(PLACE, 0)).frames == [b"before"]
 
 
+async def test_who_took_the_time_before_a_lease_was_granted_still_sees_it(
+    one: SQLiteRelay, other: SQLiteRelay, clock: FakeClock
+) -> None:
+    """Two instances ask at the same moment: the one that took the time first may get its turn last."""
+    assert await one.claim(PLACE, LEASE)
+    await one.publish(PLACE, [b"frame"])
+    clock.jump(-0.01)
+    assert not await other.claim(PLACE, LEASE)
+    assert await other.follow(PLACE, 0) == Followed([b"frame"], led=True)
+    await one.publish(PLACE, [b"more"])
+    assert await other.follow(PLACE, 1) == Followed([b"more"], led=True)
+
+
 async def test_an_ending_is_kept_as_long_as_asked(
     one: SQLiteRelay, other: SQLiteRelay, clock: FakeClock
 ) -> None:

@@ -12,11 +12,16 @@ from stratacache.stores.sqlite_file import Layout, shrink, transaction
 LONGEST = (
     3600.0  # no lease and no ending lasts longer, whatever is asked: bounds what a set clock leaves behind
 )
+# Steps take the time before they wait for their turn, so one may meet a flight that was granted later than its "now": a
+# clock that was set back looks the same. Up to so many seconds it is taken for the former, which ends all doubt within
+# the time that any step is waited for.
+_WAITED = 1.0
 _SWEEP = 32  # flights removed per claim: more than a claim adds, so the backlog shrinks
 _MOST_FRAMES = 256  # per look
 
-# A flight is led while granted <= now < expires, and can be read while granted <= now < kept. AUTOINCREMENT, so that an
-# id is never that of another flight. A place may have several: the one with the highest id is the one that counts.
+# But for _WAITED, a flight is led while granted <= now < expires, and can be read while granted <= now < kept.
+# AUTOINCREMENT, so that an id is never that of another flight. A place may have several: the one with the highest id is
+# the one that counts.
 _SCRIPT = """
 CREATE TABLE flights (
     id INTEGER PRIMARY KEY AUTOINCREMENT, place BLOB NOT NULL, granted REAL NOT NULL, expires REAL NOT NULL,
@@ -51,7 +56,7 @@ def claim(connection: sqlite3.Connection, place: bytes, seconds: float, now: flo
     """The new flight, or None when somebody leads. Removes what is over elsewhere."""
     with transaction(connection):
         led = "SELECT 1 FROM flights WHERE place = ? AND granted <= ? AND ? < expires"
-        if connection.execute(led, (place, now, now)).fetchone():
+        if connection.execute(led, (place, now + _WAITED, now)).fetchone():
             return None
         connection.execute(
             "DELETE FROM flights WHERE id IN (SELECT id FROM flights WHERE kept <= ? OR kept > ? LIMIT ?)",
@@ -86,7 +91,7 @@ def publish(
         leading = connection.execute(
             "UPDATE flights SET frames = frames + ? WHERE id = ? AND granted <= ? AND ? < expires"
             " AND id = (SELECT max(id) FROM flights WHERE place = ?) RETURNING frames",
-            (len(frames), flight, now, now, place),
+            (len(frames), flight, now + _WAITED, now, place),
         ).fetchone()
         if leading is None:
             return
@@ -101,7 +106,7 @@ def latest(connection: sqlite3.Connection, place: bytes, now: float) -> int | No
     """The flight of ``place`` that can be read."""
     row = connection.execute(
         "SELECT id FROM flights WHERE place = ? AND granted <= ? AND ? < kept ORDER BY id DESC LIMIT 1",
-        (place, now, now),
+        (place, now + _WAITED, now),
     ).fetchone()
     return None if row is None else row[0]
 
@@ -110,7 +115,7 @@ def look(connection: sqlite3.Connection, flight: int, heard: int, now: float) ->
     """How the flight stands, and then frames from number ``heard`` on: at least those that there were."""
     row = connection.execute(
         "SELECT granted <= ? AND ? < expires, wanted, frames FROM flights WHERE id = ? AND granted <= ? AND ? < kept",
-        (now, now, flight, now, now),
+        (now + _WAITED, now, flight, now + _WAITED, now),
     ).fetchone()
     if row is None:
         return Look([], led=False, wanted=False)
