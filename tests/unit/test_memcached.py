@@ -102,7 +102,7 @@ async def test_a_server_that_accepts_and_never_answers_is_given_up_and_found_aga
     await store.put(digest_of("a"), entry_of(clock))
     server.freeze()
     for _ in range(2):  # on the open connection, then on a new one
-        with pytest.raises(StoreError, match=r"no answer within 0\.1 s"):
+        with pytest.raises(StoreError, match=r"no reply within 0\.1 s"):
             await store.get(digest_of("a"))
     server.thaw()
     assert await store.get(digest_of("a")) == entry_of(clock)
@@ -118,7 +118,7 @@ async def test_a_dead_connection_is_given_up_even_if_no_caller_waits_that_long(
     first = asyncio.create_task(store.get(digest_of("a")))
     await asyncio.sleep(0)
     first.cancel()  # as the budget of a look-up does
-    with pytest.raises(StoreError, match="no answer"):
+    with pytest.raises(StoreError, match="no reply"):
         await store.get(digest_of("b"))
     server.thaw()
     await store.check()

@@ -3,24 +3,18 @@
 Why not a client library: with aiomcache 0.8.2, 300 concurrent gets of which 100 were cancelled gave other keys' values
 to 259 callers, as a connection goes back to the pool with a reply still to come; emcache 1.3.3 was right, but waits
 out the time limit when the server is down, and looks only after 1 to 60 s whether it is back; pymemcache blocks.
-
-Replies come in the order of the commands. A caller that is cancelled leaves its place in the queue, so the reply is
-read and dropped and never taken for another's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import cast
 
 import msgspec
 
 from stratacache.errors import StoreError
+from stratacache.stores.pipelined import PipelinedConnection
 
-_MOST_WAITING = 4096  # commands without a reply; more means that the server cannot follow
-_MOST_UNSENT = 32 << 20  # bytes that the server did not take yet
 _LONGEST_LINE = 8192
 _LARGEST_VALUE = 64 << 20
 _ERRORS = (b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")
@@ -77,82 +71,24 @@ def delete(key: bytes) -> bytes:
     return b"delete %b\r\n" % key
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: splits what arrives into replies and hands them to those who wait, in order."""
+class _Connection(PipelinedConnection[Reply]):
+    """One connection to a Memcached server: splits what arrives into replies."""
 
     def __init__(self, name: str, seconds: float) -> None:
-        self._name = name
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        super().__init__(f"memcached {name}", seconds)
         self._reply = Reply()
         self._buffer = bytearray()
-        self._value: tuple[bytes, int, int] | None = (
-            None  # key, size and unique number of the value that is due
-        )
-        self._heard = 0.0
-        self._watch: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
-
-    @property
-    def usable(self) -> bool:
-        return self._transport is not None
+        # Key, size and unique number of the value that is due.
+        self._value: tuple[bytes, int, int] | None = None
 
     def send(self, commands: Sequence[bytes]) -> list[asyncio.Future[Reply]]:
         """Send ``commands``, and give a future for the reply to each."""
-        transport = self._transport
-        if transport is None:
-            raise StoreError(f"memcached {self._name}: the connection is closed")
-        unsent = transport.get_write_buffer_size()
-        if len(self._waiting) + len(commands) > _MOST_WAITING or unsent > _MOST_UNSENT:
-            raise StoreError(f"memcached {self._name}: {len(self._waiting)} commands are waiting already")
-        futures = [self._loop.create_future() for _ in commands]
-        self._waiting.extend(futures)
-        if self._watch is None:
-            self._heard = self._loop.time()
-            self._watch = self._loop.call_later(self._seconds, self._look_after)
-        transport.write(b"".join(commands))
-        return futures
+        return self.write(b"".join(commands), len(commands))
 
-    def close(self, why: str) -> None:
-        """Give up: all who wait get a StoreError."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.abort()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(StoreError(f"memcached {self._name}: {why}"))
-                future.exception()  # a caller that waits for another reply first may never fetch it
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.close(f"the connection broke: {exc}" if exc else "the server closed the connection")
-
-    def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+    def _split(self, data: bytes) -> None:
         self._buffer += data
-        while self._transport is not None and self._step():
+        while self.usable and self._step():
             pass
-
-    def _look_after(self) -> None:
-        """Give up a connection on which nothing was heard though replies are due.
-
-        A caller's own time limit is not enough: it ends the call and leaves the dead connection to the next one.
-        """
-        self._watch = None
-        if not self._waiting:
-            return
-        left = self._heard + self._seconds - self._loop.time()
-        if left <= 0:
-            self.close(f"no answer within {self._seconds:g} s")
-        else:
-            self._watch = self._loop.call_later(left, self._look_after)
 
     def _step(self) -> bool:
         """Take one line or value out of the buffer; False when it is not there yet."""
@@ -199,14 +135,9 @@ class _Connection(asyncio.Protocol):
         return size
 
     def _finish(self, line: bytes) -> None:
-        if not self._waiting:
-            self.close("it answered what nobody asked")  # such as "too many open connections"
-            return
         reply, self._reply = self._reply, Reply()
         reply.line = line
-        future = self._waiting.popleft()
-        if not future.done():
-            future.set_result(reply)
+        self.answer(reply)
 
 
 class Server:
