@@ -86,3 +86,42 @@ async def test_a_dead_server_is_a_store_error() -> None:
 def _relay(relay: Relay | None) -> Relay:
     assert relay is not None
     return relay
+
+
+async def test_a_flight_whose_name_is_lost_is_waited_for_and_named_again(redis_server: RedisServer) -> None:
+    async with instance(redis_server.url) as one, instance(redis_server.url) as other:
+        leader, follower = _relay(one.relay), _relay(other.relay)
+        assert await leader.claim(PLACE, 60)
+        evict(redis_server, "f:*")
+        assert await follower.follow(PLACE, 0) == Followed((), led=True)
+        assert await leader.renew(PLACE, 60) == Standing(held=True, wanted=False)
+        await leader.publish(PLACE, [b"a"])
+        assert await follower.follow(PLACE, 0) == Followed((b"a",), led=True)
+
+
+@pytest.mark.parametrize("kind", ["SET", "RPUSH"])
+@pytest.mark.parametrize("key", ["l", "f"])
+async def test_a_foreign_value_holds_a_place_no_longer_than_a_lease(
+    redis_server: RedisServer, kind: str, key: str
+) -> None:
+    redis_server.command(kind, f"{{strata}}{key}:{PLACE.hex()}", "foreign")
+    async with instance(redis_server.url) as one:
+        relay = _relay(one.relay)
+        async with asyncio.timeout(10):
+            while not await relay.claim(PLACE, 0.3):
+                assert not (await relay.follow(PLACE, 0)).frames
+        await relay.publish(PLACE, [b"a"])
+        assert await relay.follow(PLACE, 0) == Followed((b"a",), led=True)
+
+
+@pytest.mark.parametrize("step", ["claim", "follow"])
+async def test_a_clock_that_is_set_back_prolongs_no_lease(redis_server: RedisServer, step: str) -> None:
+    """The server keeps ends, not durations: an hour back, and a dead leader's lease has an hour more."""
+    async with instance(redis_server.url) as one, instance(redis_server.url) as other:
+        leader, follower = _relay(one.relay), _relay(other.relay)
+        assert await leader.claim(PLACE, 2)
+        assert not await follower.claim(PLACE, 2)
+        lease = f"{{strata}}l:{PLACE.hex()}"
+        redis_server.command("PEXPIRE", lease, 3_600_000)
+        await (follower.claim(PLACE, 2) if step == "claim" else follower.follow(PLACE, 0))
+        assert 0 < redis_server.command("PTTL", lease) <= 2000

@@ -20,23 +20,36 @@ from stratacache.ports import Followed, Standing
 from stratacache.stores.redis_nodes import Nodes, Script
 
 _FRAMES_MS = 60_000  # that frames outlive the lease of a leader who died, for followers on their way
+_LONGEST_LEASE_MS = 60_000  # for who has claimed nothing yet
 _PAUSES = (0.01, 0.02, 0.04, 0.08, 0.1)  # seconds between a follower's looks: 0.25 in all
 T = TypeVar("T")
 
 _MOST_FLIGHTS = 8192  # known here; more are forgotten, the least recent first
 
-# KEYS: l, f. ARGV: flight, lease in ms, ms to keep f.
-_CLAIM = Script("""
-if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
-redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
-return 1
-""")
+# KEYS: l. ARGV: lease in ms. No lease lasts longer, whatever a clock that was set back or a foreign value makes of it.
+_BOUND = """
+local left = redis.call('PTTL', KEYS[1])
+if left == -1 or left > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+"""
+
+# KEYS: l, f. ARGV: lease in ms, flight, ms to keep f.
+_CLAIM = Script(
+    """
+if redis.call('SET', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then
+  redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+  return 1
+end
+"""
+    + _BOUND
+    + "return 0"
+)
 
 # KEYS: l, f, r, w. ARGV: flight, lease in ms, ms to keep the others. Gives: held, wanted.
 _RENEW = Script("""
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, 0} end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])
+for i = 3, 4 do redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
 return {1, redis.call('EXISTS', KEYS[4])}
 """)
 
@@ -53,12 +66,24 @@ redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1
 """)
 
-# KEYS: l, r, w. ARGV: flight, frames heard, ms to keep w. Gives: whether it leads, and the frames beyond.
-_FOLLOW = Script("""
-redis.call('SET', KEYS[3], '1', 'PX', ARGV[3])
-if redis.call('LLEN', KEYS[2]) < tonumber(ARGV[2]) then return {0, {}} end
-return {redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0, redis.call('LRANGE', KEYS[2], ARGV[2], -1)}
-""")
+# KEYS: l, f. ARGV: lease in ms. Gives: whether somebody leads, and the flight whose frames can be read, if any.
+_NAMED = Script(
+    _BOUND
+    + """
+local flight = redis.pcall('GET', KEYS[2])
+return {redis.call('EXISTS', KEYS[1]), type(flight) == 'string' and flight}
+"""
+)
+
+# KEYS: l, r, w. ARGV: lease in ms, flight, frames heard, ms to keep w. Gives: whether it leads, and the frames beyond.
+_FOLLOW = Script(
+    _BOUND
+    + """
+redis.call('SET', KEYS[3], '1', 'PX', ARGV[4])
+if redis.call('LLEN', KEYS[2]) < tonumber(ARGV[3]) then return {0, {}} end
+return {redis.pcall('GET', KEYS[1]) == ARGV[2] and 1 or 0, redis.call('LRANGE', KEYS[2], ARGV[3], -1)}
+"""
+)
 
 # KEYS: l, f, r, w. ARGV: flight, ms to keep the frames.
 _RELEASE = Script("""
@@ -92,14 +117,16 @@ class RedisRelay:
         self._nodes = nodes
         self._led: OrderedDict[bytes, _Lead] = OrderedDict()  # by place
         self._followed: OrderedDict[bytes, str] = OrderedDict()  # place → flight
+        self._lease = 0  # ms; the longest that was claimed: all instances claim for equally long
         self._closed = asyncio.Event()
 
     async def claim(self, place: bytes, seconds: float) -> bool:
         self._require_open()
         flight, lease = secrets.token_hex(8), int(seconds * 1000)
+        self._lease = max(self._lease, lease)
         part = self._nodes.partition_of(place)
         keys = self._keys(place, flight)[:2]
-        if not await self._nodes.run(part, _CLAIM, keys, flight, lease, lease + _FRAMES_MS):
+        if not await self._nodes.run(part, _CLAIM, keys, lease, flight, lease + _FRAMES_MS):
             return False
         _note(self._led, place, _Lead(flight))
         return True
@@ -127,25 +154,41 @@ class RedisRelay:
 
     async def follow(self, place: bytes, heard: int) -> Followed:
         self._require_open()
-        part = self._nodes.partition_of(place)
         flight = self._followed.get(place) if heard else None
-        if flight is None:
-            if heard:
-                return Followed((), led=False)
-            named = await self._nodes.call(part, "GET", self._keys(place, "")[1])
-            if named is None:
-                return Followed((), led=False)
-            flight = named.decode()
-            _note(self._followed, place, flight)
-        lease, _, list_key, wanted = self._keys(place, flight)
+        if heard and flight is None:
+            return Followed((), led=False)
+        led = False
+        frames: list[bytes] = []
         for pause in (*_PAUSES, 0.0):
-            led, frames = await self._nodes.run(
-                part, _FOLLOW, [lease, list_key, wanted], flight, heard, _FRAMES_MS
-            )
+            if flight is None:
+                led, flight = await self._named(place)
+            if flight is not None:
+                led, frames = await self._look(place, flight, heard)
             if frames or not led or not pause:
                 break
             await self._pause(pause)
-        return Followed(tuple(frames), led=bool(led))
+        return Followed(tuple(frames), led=led)
+
+    async def _named(self, place: bytes) -> tuple[bool, str | None]:
+        """Whether somebody leads, and the flight to follow; a server that evicts may know the one without the other."""
+        keys = self._keys(place, "")[:2]
+        led, named = await self._nodes.run(self._nodes.partition_of(place), _NAMED, keys, self._longest())
+        if named is None:
+            return bool(led), None
+        flight: str = named.decode("ascii", "replace")
+        _note(self._followed, place, flight)
+        return bool(led), flight
+
+    async def _look(self, place: bytes, flight: str, heard: int) -> tuple[bool, list[bytes]]:
+        """Whether ``flight`` leads, and its frames from number ``heard`` on."""
+        lease, _, list_key, wanted = self._keys(place, flight)
+        part = self._nodes.partition_of(place)
+        keys = [lease, list_key, wanted]
+        led, frames = await self._nodes.run(part, _FOLLOW, keys, self._longest(), flight, heard, _FRAMES_MS)
+        return bool(led), frames
+
+    def _longest(self) -> int:
+        return self._lease or _LONGEST_LEASE_MS
 
     async def release(self, place: bytes, *, keep: float = 0.0) -> None:
         self._require_open()
