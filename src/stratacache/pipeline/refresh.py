@@ -46,7 +46,12 @@ class Refresher:
         return len(self._under_way)
 
     def consider(self, request: Request, key: Key, plan: Plan, hit: Hit) -> None:
-        """Start a refresh of what has just answered ``request``, if it is due."""
+        """Start a refresh of what has just answered ``request``, if it is due.
+
+        Not for a caller whose answer would not be stored, or who wants no call to be made.
+        """
+        if plan.only_if_cached or not plan.store:
+            return
         entry = hit.entry
         remaining = entry.expires_at - self._clock.now()
         if entry.negative or not refresh_due(remaining, entry.seconds, plan.early_refresh, self._draw()):

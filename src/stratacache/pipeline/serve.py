@@ -136,7 +136,7 @@ class Pipeline:
                     self._refresher.consider(request, key, plan, found)
                     return self._answered(request, key, found, stages)
             else:
-                versions, has_stale = found.versions, self._may_go_stale(plan, found)
+                versions, has_stale = found.versions, self._may_go_stale(plan, found.stale)
             if plan.lookup:
                 reason = "other_form" if isinstance(found, Hit) else found.reason
         if plan.only_if_cached:
@@ -166,9 +166,9 @@ class Pipeline:
             served = await self.serve(request, key, boarded.plan, stages)
             return served if isinstance(served, Answered) else await self.settle(request, key, served)
         if boarded.has_stale and is_down(seat.flight, failure):
+            seat.leave()  # the call is over; the look-up may be cancelled
             stale = await self._stale(request, key, boarded.plan, stages)
             if stale is not None:
-                seat.leave()
                 return stale
         decision = describe_call(request, key, boarded.plan, boarded.reason, seat, failure, stages)
         self._recorder.decided(decision)
@@ -195,18 +195,18 @@ class Pipeline:
         """The expired entry, unless it was invalidated or is too old by now."""
         found = await self._exact.lookup(key, plan.tags)
         entry = found.entry if isinstance(found, Hit) else found.stale
-        if entry is None or not (isinstance(found, Hit) or self._may_go_stale(plan, found)):
+        if entry is None or not self._may_go_stale(plan, entry):
             return None
         if not speaks_to(request, entry):
             return None
         age = max(0.0, self._clock.now() - entry.created_at)
         return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
 
-    def _may_go_stale(self, plan: Plan, found: Miss) -> bool:
-        """Whether the old entry that a miss brought may stand in: by its own life, and by this request's scene."""
-        entry, now = found.stale, self._clock.now()
-        if entry is None or not plan.lookup:
+    def _may_go_stale(self, plan: Plan, entry: Entry | None) -> bool:
+        """Whether ``entry`` may stand in for an upstream that fails: by its own life, and by this request's scene."""
+        if entry is None or not plan.lookup or not plan.stale_if_error:
             return False
+        now = self._clock.now()
         end = max(entry.expires_at, min(entry.stale_until, entry.expires_at + plan.stale_if_error))
         return now < end and now - entry.created_at <= plan.max_age + plan.stale_if_error
 

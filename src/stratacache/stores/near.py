@@ -43,7 +43,8 @@ class NearCache:
         """From the copies when they may be trusted, else from the store."""
         if self._bulletin.current():
             copy = await self._copies.get(digest, tags)
-            if isinstance(copy, Entry):
+            # An expired one is kept for when the upstream fails; another instance may have stored its successor.
+            if isinstance(copy, Entry) and self._clock.now() < copy.expires_at:
                 self._recorder.counted("near_hit")
                 return copy
         losses = self._losses
@@ -69,8 +70,9 @@ class NearCache:
 
     def hear(self, what: Invalidated | None, digests: Sequence[bytes]) -> None:
         """Take note of an invalidation anywhere; None when some went unheard. To be called on the event loop."""
-        if what is None or self._floors.full:
+        if what is None:
             self._start_afresh()
+        self._bound()
         if what is not None:
             self._floors.hear(what.versions)
             self._copies.forget(digests)
@@ -79,6 +81,12 @@ class NearCache:
         """Keep what the store gave or took, unless news were lost meanwhile."""
         if losses == self._losses:
             await self._copies.put(digest, entry)
+            self._bound()
+
+    def _bound(self) -> None:
+        """Callers name tags, so there may be any number of them to know of."""
+        if self._floors.full:
+            self._start_afresh()
 
     def _start_afresh(self) -> None:
         self._losses += 1  # what was fetched before is not copied after
