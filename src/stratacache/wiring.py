@@ -71,8 +71,10 @@ class System:
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.metrics, clock)
-        exact = ExactTier(self.store, clock)
-        fleet = Fleet(self.relay, exact, self.metrics, budget=exact_settings.budget) if self.relay else None
+        exact = ExactTier(self.store.get, clock)
+        # Who takes the lead wants what another instance stored meanwhile, not the copy here.
+        renewed = ExactTier(self.near.fetch, clock) if self.near is not None else exact
+        fleet = Fleet(self.relay, renewed, self.metrics, budget=exact_settings.budget) if self.relay else None
         self.questions = backend.questions(exact_settings.filter_capacity, exact_settings.filter_error)
         self.gate = Gate(
             self.questions,
@@ -122,8 +124,7 @@ class System:
         """An invalidation was made, here or on another instance; None when some went unheard."""
         if self.near is not None:
             self.near.hear(what, digests)
-        if what is not None:
-            self.flights.hear(what.versions, self.settings.versions.grace)
+        self.flights.hear(what.versions if what is not None else (), self.settings.versions.grace)
 
     def _build_app(self, clock: Clock) -> App:
         settings = self.settings

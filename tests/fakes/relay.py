@@ -45,6 +45,7 @@ class FakeRelay:
     def __init__(self, shared: SharedRelays) -> None:
         self.shared = shared
         self.fault: Callable[[str], Awaitable[None]] = well
+        self._followed: dict[bytes, Place] = {}
 
     async def claim(self, place: bytes, seconds: float) -> bool:
         await self.fault("claim")
@@ -70,8 +71,10 @@ class FakeRelay:
 
     async def follow(self, place: bytes, heard: int) -> Followed:
         await self.fault("follow")
-        known = self.shared.places.get(place)
-        if known is None:
+        if heard == 0 and place in self.shared.places:
+            self._followed[place] = self.shared.places[place]
+        known = self._followed.get(place)
+        if known is None or (heard == 0 and place not in self.shared.places):
             return Followed([], led=False)
         known.wanted = True
         if len(known.frames) <= heard and known.owner is not None:

@@ -46,7 +46,7 @@ async def lookup(
             raise entry
         return entry
 
-    return await ExactTier(OneEntry(found), clock).lookup(KEY, ["*"], max_age=max_age)
+    return await ExactTier(OneEntry(found).get, clock).lookup(KEY, ["*"], max_age=max_age)
 
 
 async def test_an_entry_is_a_hit_with_its_age() -> None:
@@ -111,7 +111,7 @@ async def test_a_cancelled_request_is_not_turned_into_a_miss() -> None:
         await asyncio.Event().wait()
         return ABSENT
 
-    looking = asyncio.ensure_future(ExactTier(OneEntry(never), FakeClock()).lookup(KEY, ["*"]))
+    looking = asyncio.ensure_future(ExactTier(OneEntry(never).get, FakeClock()).lookup(KEY, ["*"]))
     await asyncio.sleep(0)
     looking.cancel()
     with pytest.raises(asyncio.CancelledError):

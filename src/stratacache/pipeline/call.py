@@ -129,7 +129,7 @@ class Caller:
         kind = response.headers.get("content-type", "")
         head = Head(
             status=response.status,
-            headers=tuple(response.headers.items()),
+            headers=tuple((name, _as_sent(value)) for name, value in response.headers.items()),
             streaming=response.status == 200 and kind.startswith("text/event-stream"),
             seconds=self._clock.monotonic() - started,
         )
@@ -234,6 +234,11 @@ async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_u
     answer = assembler.result()
     body = b"" if answer is None else wire.encode(answer)
     return Landing(body, answer, _usage(answer), assembler.done)
+
+
+def _as_sent(value: str) -> str:
+    """A header's bytes as one character each, whatever they mean: half of a surrogate pair fits into no frame."""
+    return value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _is_json(content_type: str) -> bool:

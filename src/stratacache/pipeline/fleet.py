@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from stratacache.dialects import wire
 from stratacache.errors import StoreError, UpstreamError
 from stratacache.pipeline.flight import Flight, Head, Landing
 from stratacache.pipeline.frames import FrameWriter, repeat
+from stratacache.pipeline.outcome import speaks_to
 from stratacache.pipeline.plan import Plan
 from stratacache.ports import Recorder, Relay, Standing
 from stratacache.tiers.exact import ExactTier
@@ -26,7 +28,8 @@ log = logging.getLogger(__name__)
 LEASE = 2.0  # seconds; how long the others wait for an instance that died
 RENEWAL = LEASE / 4  # seconds; also how long a leader may not know that somebody follows
 KEEP = 5.0  # seconds that the ending can be read, for followers who have not
-STEP = 1.0  # seconds that any one step but a follower's look may take
+STEP = 1.0  # seconds that any one step but a claim may take
+PAUSE = 0.02  # seconds before a place is claimed again of which the relay says both that it is led and that it is not
 
 Lead = Callable[[Flight], Awaitable[None]]
 
@@ -45,37 +48,88 @@ class Fleet:
         self._exact = exact
         self._recorder = recorder
         self._budget = budget
+        self._led: set[bytes] = (
+            set()
+        )  # a relay knows an instance's flight by its place, so it may have one there
+        self._endings: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every place that was claimed is given up again."""
+        return not self._led and not self._endings
 
     async def fly(self, flight: Flight, plan: Plan, lead: Lead) -> None:
         """Lead ``flight`` with ``lead``, or follow the instance that does; raises only when cancelled.
 
         An entry that ``plan`` lets answer and that was stored meanwhile lands the flight without a call.
         """
+        pause = 0.0
         while not flight.over:
-            claimed = await self._claim(flight)
+            claimed = await self._claim(flight.place)
             if claimed:
                 await self._lead(flight, plan, lead)
             elif claimed is None or not await self._follow(flight):
                 self._recorder.counted("relay_failed")
                 await lead(flight)
+            else:
+                await asyncio.sleep(pause)
+                pause = PAUSE
 
-    async def _claim(self, flight: Flight) -> bool | None:
+    async def _claim(self, place: bytes) -> bool | None:
         """Whether the lead is ours; None when the relay does not say."""
+        if place in self._led:
+            return False
+        claim = asyncio.ensure_future(self._relay.claim(place, LEASE))
         try:
             async with asyncio.timeout(self._budget):
-                return await self._relay.claim(flight.place, LEASE)
-        except (StoreError, TimeoutError) as error:
+                return await asyncio.shield(claim)
+        except StoreError as error:
             log.warning("single-flight across instances failed, calling alone: %s", error)
-            return None
+        except TimeoutError:
+            log.warning("single-flight across instances took too long, calling alone")
+            self._end(self._give_back(claim, place))
+        except asyncio.CancelledError:
+            self._end(self._give_back(claim, place))
+            raise
+        return None
+
+    def _end(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``ending`` even if who waits for it is cancelled."""
+        task = asyncio.create_task(ending, name="end of a lead")
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return task
+
+    async def _give_back(self, claim: Awaitable[bool], place: bytes) -> None:
+        """End a lease that is granted when nobody waits for it any more: it would hold up those who ask next."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(STEP):
+                if await claim:
+                    await self._relay.release(place)
 
     async def _lead(self, flight: Flight, plan: Plan, lead: Lead) -> None:
+        self._led.add(flight.place)
+        keep = 0.0
+        try:
+            entry = await self._stored(flight, plan)
+            if entry is not None:
+                _land_from(flight, entry)
+                return
+            keep = KEEP
+            await self._call(flight, lead)
+        finally:
+            await asyncio.shield(self._end(self._release(flight.place, keep)))
+
+    async def _stored(self, flight: Flight, plan: Plan) -> Entry | None:
+        """The answer, if it was stored since it was looked up."""
         found = await self._exact.lookup(
             flight.key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh
         )
-        if isinstance(found, Hit) and set(flight.versions or ()) <= set(found.entry.versions):
-            _land_from(flight, found.entry)
-            await self._try(self._relay.release(flight.place))
-            return
+        if not isinstance(found, Hit) or not speaks_to(found.entry, stream=flight.streamed):
+            return None
+        return found.entry if set(flight.versions or ()) <= set(found.entry.versions) else None
+
+    async def _call(self, flight: Flight, lead: Lead) -> None:
         reporting = asyncio.create_task(self._report(flight), name="flight report")
         try:
             await lead(flight)
@@ -84,7 +138,12 @@ class Fleet:
             await flight.closed.wait()
         finally:
             reporting.cancel()
-            await asyncio.shield(self._try(self._relay.release(flight.place, keep=KEEP)))
+
+    async def _release(self, place: bytes, keep: float) -> None:
+        try:
+            await self._try(self._relay.release(place, keep=keep))
+        finally:
+            self._led.discard(place)
 
     async def _report(self, flight: Flight) -> None:
         """Hold the lease, and once somebody follows tell what happens, to the end.
@@ -125,7 +184,7 @@ class Fleet:
             return Standing(held=True, wanted=False)
 
     async def _follow(self, flight: Flight) -> bool:
-        """Repeat the leader's flight; False when the relay failed before it was heard.
+        """Repeat the leader's flight; False when that is not possible and no client has seen anything of it.
 
         True with the flight still in the air says that nobody leads any more.
         """
@@ -140,15 +199,17 @@ class Fleet:
                 log.warning("following another instance's call failed: %s", error)
                 works = False
                 break
-            repeat(news.frames, flight)
+            if not repeat(news.frames, flight):
+                log.warning("another instance's call cannot be followed: does it run another version?")
+                works = False
+                break
             heard += len(news.frames)
             if not news.led and not news.frames:
                 break
         if not flight.over and flight.head is not None:
-            # Clients may have seen the beginning: another call's answer would not continue it.
-            flight.fail(UpstreamError("the instance that made the call is gone", code="upstream_cut"))
+            _lose(flight, flight.head)
         flight.borrowed = flight.over
-        return works
+        return works or flight.over
 
     async def _try(self, step: Awaitable[None]) -> bool:
         """Whether ``step`` was done."""
@@ -161,9 +222,20 @@ class Fleet:
         return True
 
 
+def _lose(flight: Flight, head: Head) -> None:
+    """The leader is gone, or cannot be followed any further."""
+    if head.streaming:
+        # Clients may have seen the beginning: another call's answer would not continue it.
+        flight.lost = True
+        flight.fail(UpstreamError("the instance that made the call is gone", code="upstream_cut"))
+    else:
+        flight.head = None
+
+
 def _land_from(flight: Flight, entry: Entry) -> None:
     """Another instance's answer was stored between the look-up and the claim."""
     flight.borrowed = True
+    flight.streamed = False
     flight.depart(Head(entry.status, (("content-type", "application/json"),), streaming=False, seconds=0.0))
     usage = Usage(entry.prompt_tokens, entry.completion_tokens)
     flight.land(Landing(entry.body, wire.decode_answer(entry.body), usage, done=True))

@@ -50,8 +50,9 @@ class Flight:
     """The shared state of one upstream call. Everything here runs on one event loop, without locks.
 
     ``key`` is what the answer may be stored under, with ``versions`` of its tags as of the start (None: not stored, as
-    the store gave no snapshot); ``asked`` the body that the leader sent, ``place`` where the table files it.
-    ``borrowed``: another instance makes the call, and this one repeats what it hears.
+    the store gave no snapshot); ``asked`` the body of who leads it here, ``place`` where the table files it.
+    ``borrowed``: another instance makes the call, and this one repeats what it hears; ``lost``: that instance is gone.
+    ``streamed``: the upstream was asked for a stream.
     """
 
     def __init__(self, key: Key, versions: Versions | None, asked: JSON, place: bytes) -> None:
@@ -59,7 +60,10 @@ class Flight:
         self.versions = versions
         self.asked = asked
         self.place = place
+        self.streamed = isinstance(asked, dict) and asked.get("stream") is True
         self.borrowed = False
+        self.lost = False
+        self.outdated = False
         self.head: Head | None = None
         self.chunks: list[Chunk] = []
         self.landing: Landing | None = None
@@ -231,12 +235,15 @@ class FlightTable:
     def hear(self, versions: Versions, grace: float) -> None:
         """Tags were invalidated: what was begun before is left ``grace`` seconds to end, then begun anew.
 
-        Clients that receive a stream already keep it.
+        Clients that receive a stream already keep it. Without ``versions`` it is not known which tags.
         """
         newest = dict(versions)
         loop = asyncio.get_running_loop()
         for flight in list(self._joinable.values()):
-            if any(newest.get(tag, version) > version for tag, version in flight.versions or ()):
+            if flight.versions is None:
+                self.close_boarding(flight)  # it may have been begun before, and what for is not known
+            elif not flight.outdated and any(newest.get(tag, seen) > seen for tag, seen in flight.versions):
+                flight.outdated = True
                 loop.call_later(grace, self._give_up, flight)
 
     def _give_up(self, flight: Flight) -> None:

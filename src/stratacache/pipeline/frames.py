@@ -14,6 +14,7 @@ from stratacache.types import Usage
 
 class _HeadFrame(msgspec.Struct, tag="head", array_like=True):
     head: Head
+    streamed: bool
 
 
 class _ChunksFrame(msgspec.Struct, tag="chunks", array_like=True):
@@ -31,6 +32,7 @@ class _FailureFrame(msgspec.Struct, tag="failure", array_like=True):
     message: str
     status: int
     code: str
+    streamed: bool
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -51,7 +53,7 @@ class FrameWriter:
         frames: list[bytes] = []
         if flight.head is not None and not self._said_head:
             self._said_head = True
-            frames.append(_encoder.encode(_HeadFrame(flight.head)))
+            frames.append(_encoder.encode(_HeadFrame(flight.head, flight.streamed)))
         if len(flight.chunks) > self._chunks:
             frames.append(_encoder.encode(_ChunksFrame(flight.chunks[self._chunks :])))
             self._chunks = len(flight.chunks)
@@ -66,24 +68,35 @@ class FrameWriter:
             )
         elif flight.failure is not None:
             failure = flight.failure
-            frames.append(_encoder.encode(_FailureFrame(failure.message, failure.status, failure.code)))
+            frames.append(
+                _encoder.encode(_FailureFrame(failure.message, failure.status, failure.code, flight.streamed))
+            )
         return frames
 
 
-def repeat(frames: Sequence[bytes], flight: Flight) -> None:
-    """Report on ``flight`` what ``frames`` say; a frame of another version of ours is taken for a broken call."""
+def repeat(frames: Sequence[bytes], flight: Flight) -> bool:
+    """Report on ``flight`` what ``frames`` say, up to its end.
+
+    Returns False at a frame of another version of ours, or one that does not continue what was heard.
+    """
     for data in frames:
+        if flight.over:
+            break
         try:
             frame = _decoder.decode(data)
         except msgspec.MsgspecError:
-            flight.fail(UpstreamError("another instance's call cannot be followed", code="upstream_cut"))
-            return
+            return False
         if isinstance(frame, _HeadFrame):
+            flight.streamed = frame.streamed
             flight.depart(frame.head)
+        elif isinstance(frame, _FailureFrame):
+            flight.streamed = frame.streamed
+            flight.fail(UpstreamError(frame.message, status=frame.status, code=frame.code))
+        elif flight.head is None:
+            return False
         elif isinstance(frame, _ChunksFrame):
             flight.relay(frame.chunks)
-        elif isinstance(frame, _LandingFrame):
+        else:
             answer = wire.decode_answer(frame.body) if frame.is_answer else None
             flight.land(Landing(frame.body, answer, frame.usage, frame.done))
-        else:
-            flight.fail(UpstreamError(frame.message, status=frame.status, code=frame.code))
+    return True

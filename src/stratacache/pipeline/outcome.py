@@ -42,9 +42,9 @@ def describe_hit(request: Request, key: Key, hit: Hit, stages: Stages, outcome: 
     )
 
 
-def speaks_to(request: Request, entry: Entry) -> bool:
+def speaks_to(entry: Entry, *, stream: bool) -> bool:
     """A remembered refusal was one of the plain form: the upstream may take a stream."""
-    return entry.status == 200 or not request.stream
+    return entry.status == 200 or not stream
 
 
 def is_followed(seat: Seat) -> bool:
@@ -65,17 +65,19 @@ def may_fare_better(request: Request, seat: Seat) -> bool:
     """Whether the upstream, which refused what the leader sent, may take what this follower would send.
 
     It may refuse a stream but not the plain form, or the reverse, or a field that is not in the key: labels that are
-    malformed, a stream option that it does not know. What is no fault of the request is shared by all.
+    malformed, a stream option that it does not know. What is no fault of the request is shared by all, but for the loss
+    of the instance that led: that is no word of the upstream.
     """
     flight = seat.flight
     if not is_followed(seat) or not _refused(flight):
         return False
     if flight.failure is not None and flight.failure.code == OUTDATED:
         return False
+    if flight.lost or flight.streamed != request.stream:
+        return True
     at_fault = flight.head is not None and flight.head.status in _REQUEST_FAULTS
-    if flight.borrowed:
-        return at_fault  # what the other instance sent is not known here
-    return bool(flight.asked.get("stream")) != request.stream or (at_fault and flight.asked != request.body)
+    # What else another instance sent is not known here.
+    return at_fault and (flight.borrowed or flight.asked != request.body)
 
 
 def describe_call(

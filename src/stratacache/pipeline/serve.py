@@ -132,7 +132,7 @@ class Pipeline:
             stages = (*stages, ("exact", self._clock.monotonic() - started))
             if isinstance(found, Hit):
                 versions = found.entry.versions
-                if plan.lookup and speaks_to(request, found.entry):
+                if plan.lookup and speaks_to(found.entry, stream=request.stream):
                     self._refresher.consider(request, key, plan, found)
                     return self._answered(request, key, found, stages)
             else:
@@ -184,7 +184,8 @@ class Pipeline:
                 run = self._run(request, boarded.plan)
                 versions = seat.flight.versions
                 # Those who were refused side by side ask again together: an upstream in trouble gets no stampede.
-                seat = self._flights.board(key, versions, request.body, run, share=True, alike=True)
+                alike = not seat.flight.lost
+                seat = self._flights.board(key, versions, request.body, run, share=True, alike=alike)
                 failure = await _hear(seat.flight, request)
         except BaseException:
             seat.leave()
@@ -197,7 +198,7 @@ class Pipeline:
         entry = found.entry if isinstance(found, Hit) else found.stale
         if entry is None or not self._may_go_stale(plan, entry):
             return None
-        if not speaks_to(request, entry):
+        if not speaks_to(entry, stream=request.stream):
             return None
         age = max(0.0, self._clock.now() - entry.created_at)
         return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
@@ -232,7 +233,7 @@ class Pipeline:
     async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
         found = await self._look_up(key, plan) if plan.lookup else None
-        if isinstance(found, Hit) and speaks_to(request, found.entry):
+        if isinstance(found, Hit) and speaks_to(found.entry, stream=request.stream):
             exact = {"outcome": "hit", "reason": found.reason, "age": found.age}
         elif found is None:
             exact = {"outcome": "bypass", "reason": plan.bypass}

@@ -47,6 +47,10 @@ class NearCache:
             if isinstance(copy, Entry) and self._clock.now() < copy.expires_at:
                 self._recorder.counted("near_hit")
                 return copy
+        return await self.fetch(digest, tags)
+
+    async def fetch(self, digest: bytes, tags: Sequence[str] = ()) -> Entry | Absent:
+        """From the store: its entry may be newer than the copy here, which it replaces."""
         losses = self._losses
         found = await self._store.get(digest, tags)
         if isinstance(found, Entry):

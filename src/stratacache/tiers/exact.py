@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from stratacache.errors import StoreDown, StoreError
-from stratacache.ports import Clock, Store
-from stratacache.types import Absent, Hit, Key, Miss
+from stratacache.ports import Clock
+from stratacache.types import Absent, Entry, Hit, Key, Miss
 
 log = logging.getLogger(__name__)
+
+Get = Callable[[bytes, Sequence[str]], Awaitable[Entry | Absent]]
 
 
 class ExactTier:
     """Looks entries up by digest and trusts none whose canonical form differs.
 
     Args:
-        store: where entries live. One that waits is to have a time limit of its own (``stores.guarded``).
+        get: as ``ports.Store.get``. A store that waits is to have a time limit of its own (``stores.guarded``).
         clock: for ages.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, get: Get, clock: Clock) -> None:
+        self._get = get
         self._clock = clock
 
     async def lookup(
@@ -33,7 +35,7 @@ class ExactTier:
         the snapshot that a new answer may be stored under, unless the store failed.
         """
         try:
-            found = await self._store.get(key.digest, tags)
+            found = await self._get(key.digest, tags)
         except StoreError as error:
             if not isinstance(error, StoreDown):  # which would be said at every request
                 log.warning("exact lookup failed: %s", error)
