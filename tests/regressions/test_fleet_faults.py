@@ -13,7 +13,7 @@ from tests.fakes.relay import FakeRelay, SharedRelays
 from stratacache.errors import StoreError, UpstreamError
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.fleet import Fleet
-from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing, Seat
+from stratacache.pipeline.flight import STORED, Chunk, Flight, FlightTable, Head, Landing, Seat
 from stratacache.pipeline.frames import FrameWriter, repeat
 from stratacache.pipeline.outcome import may_fare_better
 from stratacache.pipeline.plan import CachePolicy, Plan, ScenePolicy, plan_request
@@ -185,7 +185,7 @@ async def test_a_stream_that_loses_its_leader_is_not_continued_with_another_answ
     other.relay.fault = fails
     with pytest.raises(UpstreamError):
         await following.flight.wait_landing()
-    await until(lambda: following.flight.closed.is_set())
+    await until(following.flight.closed.is_set)
     assert other.call.made == 0
     assert following.flight.landing is None
     one.call.may_end.set()
@@ -258,9 +258,9 @@ async def test_a_refusal_that_was_remembered_meanwhile_is_one_of_the_plain_form(
     await streaming.flight.wait_landing()
     assert (streaming.flight.head, one.call.made) == (JSON_HEAD, 1)
     plain = FlightTable().board(KEY, snapshot, PLAIN, run, share=True)
-    await plain.flight.wait_landing()
-    assert plain.flight.head is not None
-    assert (plain.flight.head.status, one.call.made) == (404, 1)
+    await plain.flight.end()
+    assert plain.flight.failure is not None
+    assert (plain.flight.failure.code, one.call.made) == (STORED, 1)
 
 
 async def test_one_instance_has_one_flight_at_a_place(one: Instance, shared: SharedRelays) -> None:

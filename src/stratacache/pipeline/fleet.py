@@ -13,15 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from stratacache.dialects import wire
 from stratacache.errors import StoreError, UpstreamError
-from stratacache.pipeline.flight import Flight, Head, Landing
+from stratacache.pipeline.flight import STORED, Flight, Head
 from stratacache.pipeline.frames import FrameWriter, repeat
 from stratacache.pipeline.outcome import speaks_to
 from stratacache.pipeline.plan import Plan
 from stratacache.ports import Recorder, Relay, Standing
 from stratacache.tiers.exact import ExactTier
-from stratacache.types import Entry, Hit, Usage
+from stratacache.types import Hit
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Fleet:
     async def fly(self, flight: Flight, plan: Plan, lead: Lead) -> None:
         """Lead ``flight`` with ``lead``, or follow the instance that does; raises only when cancelled.
 
-        An entry that ``plan`` lets answer and that was stored meanwhile lands the flight without a call.
+        When an entry that ``plan`` lets answer was stored meanwhile, there is no call: all on the flight look it up.
         """
         pause = 0.0
         while not flight.over:
@@ -111,23 +110,22 @@ class Fleet:
         self._led.add(flight.place)
         keep = 0.0
         try:
-            entry = await self._stored(flight, plan)
-            if entry is not None:
-                _land_from(flight, entry)
+            if await self._is_stored(flight, plan):
+                flight.fail(UpstreamError("the answer was stored meanwhile", code=STORED))
                 return
             keep = KEEP
             await self._call(flight, lead)
         finally:
             await asyncio.shield(self._end(self._release(flight.place, keep)))
 
-    async def _stored(self, flight: Flight, plan: Plan) -> Entry | None:
-        """The answer, if it was stored since it was looked up."""
+    async def _is_stored(self, flight: Flight, plan: Plan) -> bool:
+        """Whether the answer was stored since it was looked up."""
         found = await self._exact.lookup(
             flight.key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh
         )
         if not isinstance(found, Hit) or not speaks_to(found.entry, stream=flight.streamed):
-            return None
-        return found.entry if set(flight.versions or ()) <= set(found.entry.versions) else None
+            return False
+        return set(flight.versions or ()) <= set(found.entry.versions)
 
     async def _call(self, flight: Flight, lead: Lead) -> None:
         reporting = asyncio.create_task(self._report(flight), name="flight report")
@@ -230,15 +228,6 @@ def _lose(flight: Flight, head: Head) -> None:
         flight.fail(UpstreamError("the instance that made the call is gone", code="upstream_cut"))
     else:
         flight.head = None
-
-
-def _land_from(flight: Flight, entry: Entry) -> None:
-    """Another instance's answer was stored between the look-up and the claim."""
-    flight.borrowed = True
-    flight.streamed = False
-    flight.depart(Head(entry.status, (("content-type", "application/json"),), streaming=False, seconds=0.0))
-    usage = Usage(entry.prompt_tokens, entry.completion_tokens)
-    flight.land(Landing(entry.body, wire.decode_answer(entry.body), usage, done=True))
 
 
 async def _at_most(seconds: float, step: Awaitable[None]) -> None:

@@ -16,8 +16,10 @@ import msgspec
 from stratacache.errors import UpstreamError
 from stratacache.types import JSON, Key, Usage, Versions
 
-OUTDATED = "outdated"
-"""The code of the failure that makes everybody on a flight ask again."""
+OUTDATED, STORED = "outdated", "stored"
+ASK_AGAIN = frozenset({OUTDATED, STORED})
+"""Codes of the failures that make everybody on a flight ask again: its answer would be outdated, or was stored
+meanwhile, and each is to see for itself whether it is young enough."""
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stratacache.errors import UpstreamError
-from stratacache.pipeline.flight import OUTDATED, Flight, Seat
+from stratacache.pipeline.flight import ASK_AGAIN, Flight, Seat
 from stratacache.pipeline.plan import Plan
 from stratacache.types import Decision, Entry, Hit, Key, Outcome, Request
 
@@ -71,7 +71,7 @@ def may_fare_better(request: Request, seat: Seat) -> bool:
     flight = seat.flight
     if not is_followed(seat) or not _refused(flight):
         return False
-    if flight.failure is not None and flight.failure.code == OUTDATED:
+    if flight.failure is not None and flight.failure.code in ASK_AGAIN:
         return False
     if flight.lost or flight.streamed != request.stream:
         return True

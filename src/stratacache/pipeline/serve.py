@@ -10,7 +10,7 @@ import msgspec
 from stratacache.dialects import openai_chat, wire
 from stratacache.errors import RequestError, UpstreamError
 from stratacache.pipeline.call import Caller
-from stratacache.pipeline.flight import OUTDATED, Flight, FlightTable, Seat
+from stratacache.pipeline.flight import ASK_AGAIN, OUTDATED, Flight, FlightTable, Seat
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.outcome import (
     Stages,
@@ -160,8 +160,9 @@ class Pipeline:
         started = self._clock.monotonic()
         seat, failure = await self._hear(request, key, boarded)
         stages = (*boarded.stages, ("upstream", self._clock.monotonic() - started))
-        if failure is not None and failure.code == OUTDATED:
-            self._recorder.counted("restart")
+        if failure is not None and failure.code in ASK_AGAIN:
+            if failure.code == OUTDATED:
+                self._recorder.counted("restart")
             seat.leave()
             served = await self.serve(request, key, boarded.plan, stages)
             return served if isinstance(served, Answered) else await self.settle(request, key, served)
