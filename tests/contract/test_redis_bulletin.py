@@ -50,9 +50,12 @@ async def listening(url: str) -> AsyncIterator[Listener]:
 
 def beats(server: RedisServer) -> int:
     """How often the one instance has beaten."""
-    fields = server.command("HGETALL", HASH)
-    pairs = zip(fields[::2], fields[1::2], strict=True)
-    return sum(int(value) for name, value in pairs if name.startswith(b"b:"))
+    return sum(int(value) for name, value in fields(server) if name.startswith(b"b:"))
+
+
+def fields(server: RedisServer) -> list[tuple[bytes, bytes]]:
+    found = server.command("HGETALL", HASH)
+    return list(zip(found[::2], found[1::2], strict=True))
 
 
 @pytest.mark.parametrize("lost", [(LOG,), (HASH,), (LOG, HASH)])
@@ -88,7 +91,13 @@ async def test_an_old_number_is_no_receipt_for_a_new_log(redis_server: RedisServ
         done = await other.store.invalidate(["b"])  # number 1, and five were read before
         assert not one.bulletin.current()
         one.told.clear()
+        proxy.delay = 0.5  # it has beaten, and not yet heard the answer
         proxy.mode = "pass"
+        await one.until(lambda: beats(redis_server) > 0)
+        (receipt,) = [value for name, value in fields(redis_server) if name.startswith(b"p:")]
+        assert receipt == b"0"
+        assert not one.bulletin.current()
+        proxy.delay = 0.0
         await one.until(one.bulletin.current)
         assert one.told[0] in (Invalidated(None, done.versions), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from tests.contract.redis_kit import DIGEST, TAGS, entry_of, eventually, instance, stored
@@ -63,12 +64,26 @@ async def test_an_invalidation_that_the_server_forgot_is_not_forgotten_by_who_he
             server.kill()
             server.restart(empty=False)
             for backend in (other, one, third):  # the third knows it from the server, which was told again
-                refused = await eventually(lambda backend=backend: backend.store.get(DIGEST, TAGS))
+                refused = await eventually(partial(backend.store.get, DIGEST, TAGS))
                 assert isinstance(refused, Absent)
                 assert refused.reason == "outdated"
                 assert dict(refused.versions)["prices"] >= dict(done.versions)["prices"]
                 assert await backend.store.put(DIGEST, entry) == "outdated"
             await stored(third.store, "new")
+
+
+async def test_an_instance_remembers_its_own_invalidations_without_news() -> None:
+    with RedisServer() as server:
+        async with instance(server.url) as one:
+            entry = await stored(one.store)
+            server.command("SAVE")
+            await one.store.invalidate(["prices"])
+            server.kill()
+            server.restart(empty=False)
+            found = await eventually(lambda: one.store.get(DIGEST, TAGS))
+            assert isinstance(found, Absent)
+            assert found.reason == "outdated"
+            assert await one.store.put(DIGEST, entry) == "outdated"
 
 
 async def test_a_lease_that_the_server_forgot_is_waited_for() -> None:
@@ -338,6 +353,15 @@ async def test_a_password_lets_in_and_is_never_told() -> None:
                 with pytest.raises(StoreError, match=r"NOAUTH|WRONGPASS") as refused:
                     await backend.store.get(DIGEST, TAGS)
                 assert "hunter" not in str(refused.value)
+
+
+async def test_a_server_without_auth_is_not_made_to_tell_the_password() -> None:
+    """It repeats the arguments of a command that it does not know."""
+    with RedisServer(options=("--rename-command", "AUTH", "")) as server:
+        async with instance(f"redis://:hunter2@{server.address}") as backend:
+            with pytest.raises(StoreError, match="ERR") as refused:
+                await backend.store.get(DIGEST, TAGS)
+            assert "hunter" not in str(refused.value)
 
 
 async def test_databases_and_prefixes_are_apart(redis_server: RedisServer) -> None:
