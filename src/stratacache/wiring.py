@@ -194,6 +194,7 @@ class System:
         """Let finished answers reach the store, then close everything."""
         if not await self.writeback.drain(WRITEBACK_DRAIN):
             log.error("some answers did not reach the store within %.0f s", WRITEBACK_DRAIN)
+        await self.pipeline.close()
         await self.writeback.close()
         await self.gate.close()
         self.preparer.close()

@@ -15,6 +15,7 @@ from tests.harness import Gateway, question, running_gateway
 from stratacache import wiring
 from stratacache.errors import StoreError
 from stratacache.observe.metrics import Metrics
+from stratacache.pipeline import fleet
 from stratacache.pipeline.flight import Flight, FlightTable, Head, Seat
 from stratacache.pipeline.frames import FrameWriter
 from stratacache.ports import Clock, Followed
@@ -249,7 +250,18 @@ async def test_lost_news_close_the_calls_without_a_snapshot(fake: FakeUpstream) 
         seat.leave()
 
 
-async def test_nothing_flies_on_when_the_gateway_has_stopped(fake: FakeUpstream) -> None:
+class SilentRelay(LosingRelay):
+    """Another instance leads, and says nothing."""
+
+    async def follow(self, place: bytes, heard: int) -> Followed:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_nothing_flies_on_when_the_gateway_has_stopped(
+    fake: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "STEP", 60.0)
     async with running_gateway(fake, scenes(early_refresh=100)) as gateway:
         gate = Gate()
         fake.script(Reply(header_gate=gate))
@@ -260,13 +272,12 @@ async def test_nothing_flies_on_when_the_gateway_has_stopped(fake: FakeUpstream)
         await first
         await gateway.stored()
         gateway.clock.advance(99.999)
-        late = Gate()
-        fake.script(Reply(header_gate=late))
+        gateway.system.pipeline._caller._fleet = fleet.Fleet(
+            SilentRelay(SharedRelays()), gateway.system.pipeline._exact, gateway.system.metrics, budget=5
+        )
         await gateway.ask(question())
-        await late.reached.wait()
         assert gateway.system.pipeline.refreshing == 1
     names = {task.get_name() for task in asyncio.all_tasks()}
-    late.open()
     assert not names & {"flight", "refresh"}
 
 
@@ -293,3 +304,20 @@ async def test_who_takes_no_stale_answer_gets_none_that_is_less_fresh_than_asked
         fake.default = Reply(status=503)
         demand = {"cache-control": "min-fresh=60, stale-if-error=0"}
         assert (await gateway.ask(question(), demand))[0] == 503
+
+
+async def test_who_was_admitted_is_not_turned_away_when_the_call_is_begun_anew(fake: FakeUpstream) -> None:
+    config = {
+        **scenes(),
+        "versions": {"grace": "0s"},
+        "tiers": {"exact": {"admission": "shed", "shed_above": 1}},
+    }
+    async with running_gateway(fake, config) as gateway:
+        gate = Gate()
+        fake.script(Reply(header_gate=gate))
+        asking = asyncio.ensure_future(gateway.ask(question()))
+        await gate.reached.wait()
+        everything = {"content-type": "application/json"}
+        await gateway.http.post(f"{gateway.root}/admin/invalidate", data=b'{"all": true}', headers=everything)
+        assert (await asking)[0] == 200
+        gate.open()

@@ -79,7 +79,7 @@ class Flight:
     def over(self) -> bool:
         return self.landing is not None or self.failure is not None
 
-    def launch(self, run: Callable[[Flight], Awaitable[None]]) -> None:
+    def launch(self, run: Callable[[Flight], Awaitable[None]]) -> asyncio.Task[None]:
         """Start ``run``, which reports through :meth:`depart`, :meth:`relay`, :meth:`land` and :meth:`fail`."""
 
         async def fly() -> None:
@@ -90,6 +90,7 @@ class Flight:
                     self.fail(UpstreamError("the call was aborted", code="upstream_cut"))
 
         self._task = asyncio.create_task(fly(), name="flight")
+        return self._task
 
     def depart(self, head: Head) -> None:
         """The upstream's status and headers are known."""
@@ -201,6 +202,7 @@ class FlightTable:
 
     def __init__(self) -> None:
         self._joinable: dict[bytes, Flight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def board(
         self,
@@ -225,7 +227,9 @@ class FlightTable:
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
             self._joinable[place] = flight
-        flight.launch(run)
+        task = flight.launch(run)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return Seat(self, flight, led=True)
 
     def close_boarding(self, flight: Flight) -> None:
@@ -247,6 +251,12 @@ class FlightTable:
             elif not flight.outdated and any(newest.get(tag, seen) > seen for tag, seen in flight.versions):
                 flight.outdated = True
                 loop.call_later(grace, self._give_up, flight)
+
+    async def close(self) -> None:
+        """Abort every call, and wait until none is left: some are for nobody here."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _give_up(self, flight: Flight) -> None:
         if flight.restart_if_silent():

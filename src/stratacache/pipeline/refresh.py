@@ -65,6 +65,13 @@ class Refresher:
         self._under_way[key.digest] = task
         task.add_done_callback(lambda _: self._under_way.pop(key.digest, None))
 
+    async def close(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _refresh(
         self, request: Request, key: Key, entry: Entry, run: Callable[[Flight], Awaitable[None]]
     ) -> None:

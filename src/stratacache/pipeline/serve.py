@@ -116,8 +116,17 @@ class Pipeline:
         """How many entries are being fetched anew."""
         return len(self._refresher)
 
-    async def serve(self, request: Request, key: Key, plan: Plan, stages: Stages = ()) -> Answered | Boarded:
+    async def close(self) -> None:
+        """Abort refreshes and calls. Requests that wait for one are to be answered before."""
+        await self._refresher.close()
+        await self._flights.close()
+
+    async def serve(
+        self, request: Request, key: Key, plan: Plan, stages: Stages = (), *, admitted: bool = False
+    ) -> Answered | Boarded:
         """Answer from a tier, or take a seat on the upstream call for ``key``.
+
+        Who asks again is ``admitted`` already: its own call may be what the gate counts.
 
         Raises:
             NotCached: the caller wants only a cached answer and there is none.
@@ -143,7 +152,7 @@ class Pipeline:
             decision = describe(request, "miss", "not_cached", stages)
             self._recorder.decided(decision)
             raise NotCached(decision)
-        refusal = await self._gate.admits(request, key)
+        refusal = None if admitted else await self._gate.admits(request, key)
         if refusal is not None:
             return self._turned_away(request, refusal, stages)
         seat = self._flights.board(key, versions, request.body, self._run(request, plan), share=plan.share)
@@ -164,7 +173,7 @@ class Pipeline:
             if failure.code == OUTDATED:
                 self._recorder.counted("restart")
             seat.leave()
-            served = await self.serve(request, key, boarded.plan, stages)
+            served = await self.serve(request, key, boarded.plan, stages, admitted=True)
             return served if isinstance(served, Answered) else await self.settle(request, key, served)
         if boarded.has_stale and is_down(seat.flight, failure):
             seat.leave()  # the call is over; the look-up may be cancelled
