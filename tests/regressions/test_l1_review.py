@@ -289,7 +289,8 @@ async def test_a_stand_in_is_judged_when_the_upstream_has_failed(fake: FakeUpstr
         gateway.clock.advance(10)
         gate = Gate()
         fake.default = Reply(status=503, header_gate=gate)
-        asking = asyncio.ensure_future(gateway.ask(question(), STRICT))
+        demand = {"cache-control": "max-age=5, stale-if-error=20"}
+        asking = asyncio.ensure_future(gateway.ask(question(), demand))
         await gate.reached.wait()
         gateway.clock.advance(30)
         gate.open()

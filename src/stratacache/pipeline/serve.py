@@ -39,7 +39,7 @@ class Answered(msgspec.Struct, frozen=True):
 class Boarded(msgspec.Struct, frozen=True):
     """An upstream call is under way; ``reason`` says why no tier answered.
 
-    ``stale`` is the version of the entry that may still answer should the upstream fail.
+    ``has_stale``: an old entry may answer should the upstream fail.
     """
 
     seat: Seat
