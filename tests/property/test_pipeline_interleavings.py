@@ -52,15 +52,15 @@ class Call:
         """Go on as ``kind`` says; nothing happens once the call has ended."""
         if self.ended or not self.open:
             return
-        self.failed = kind in ("refuse", "cut", "fade", "unreachable")
+        self.failed = kind in ("refuse", "deny", "cut", "fade", "unreachable")
         if kind == "begin":
             self._begin(200)
         elif kind == "word":
             self._word()
         elif kind in ("finish", "truncate"):
             self._finish("stop" if kind == "finish" else "length")
-        elif kind == "refuse" and not self._headers_out.done():
-            self._begin(500)
+        elif kind in ("refuse", "deny") and not self._headers_out.done():
+            self._begin(500 if kind == "refuse" else 404)
             self.steps.put_nowait(b'{"error": {"message": "no"}}')
             self._end(None)
         elif kind == "cut" or (kind == "fade" and not self.stream):

@@ -70,7 +70,7 @@ class Fleet:
             elif claimed is None or not await self._follow(flight):
                 self._recorder.counted("relay_failed")
                 await lead(flight)
-            else:
+            elif not flight.over:
                 await asyncio.sleep(pause)
                 pause = PAUSE
 
