@@ -4,6 +4,8 @@ StrataError
 ├── SettingsError      a configuration value is refused at start
 ├── RequestError       the client's request is refused (4xx in the client's dialect)
 ├── UpstreamError      the upstream could not be reached or broke off (502/504)
+├── ModelError         an embedder or verifier failed; the semantic tier is passed over
+├── VectorIndexError   an index failed; the same
 └── StoreError         a store failed; the pipeline turns it into a miss
     ├── StoreSlow      it did not answer in time
     └── StoreDown      it is left alone for a while, as it failed too often
@@ -63,6 +65,25 @@ class UpstreamError(StrataError):
         self.message = message
         self.status = status
         self.code = code
+
+
+class ModelError(StrataError):
+    """A model gave no usable result. ``code`` is the reason for which the semantic tier is passed over.
+
+    Args:
+        message: what happened, without the text of any question.
+        code: such as ``embedder_error``, ``verifier_error`` or ``overloaded``.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class VectorIndexError(StrataError):
+    """An operation of a vector index failed; the semantic tier is passed over."""
+
+    code = "index_error"
 
 
 class StoreError(StrataError):

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from stratacache.types import (
     JSON,
     Absent,
+    Candidate,
     Decision,
     Entry,
+    IndexStats,
     Invalidated,
     PutResult,
+    Question,
     Request,
     StoreStats,
     TierName,
@@ -215,6 +220,111 @@ class Recorder(Protocol):
 
     def counted(self, event: Event) -> None:
         """Something happened that is worth a counter of its own."""
+        ...
+
+
+Vector = NDArray[np.float32]
+"""A unit vector, shape (dimension,)."""
+
+
+class Embedder(Protocol):
+    """Turns a question into a vector. Vectors of different fingerprints are never compared.
+
+    Safe for concurrent use; never blocks the event loop.
+    """
+
+    fingerprint: str  # model, weights and the rules applied to the text
+    dimension: int
+
+    async def embed(self, text: str) -> Vector:
+        """The unit vector of ``text``. Raises ModelError: down, overloaded, or no finite vector of ``dimension``."""
+        ...
+
+    async def close(self) -> None:
+        """Release threads and connections. Idempotent."""
+        ...
+
+
+class Verifier(Protocol):
+    """Says whether one answer serves two questions. Safe for concurrent use; never blocks the event loop."""
+
+    fingerprint: str
+
+    async def verify(self, asked: str, stored: str) -> float:
+        """The calibrated probability, in [0, 1] and symmetric, that the answer to ``stored`` serves ``asked``.
+
+        Raises ModelError: down or overloaded.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release threads. Idempotent."""
+        ...
+
+
+class VectorIndex(Protocol):
+    """Stored questions by partition, nearest first. Every method may raise VectorIndexError.
+
+    Safe to call concurrently from one event loop and never blocks it. All vectors are of one fingerprint.
+    """
+
+    async def search(self, partition: bytes, vector: Vector, count: int) -> Sequence[Candidate]:
+        """At most ``count`` questions of ``partition`` that have not expired, by falling similarity. No mutation."""
+        ...
+
+    async def add(self, question: Question, vector: Vector) -> None:
+        """Insert, or replace what is under ``question.digest``, all or nothing."""
+        ...
+
+    async def remove(self, digests: Sequence[bytes]) -> None:
+        """Forget the questions under ``digests``; those that are not there are no error."""
+        ...
+
+    async def stats(self) -> IndexStats:
+        """As of now. Does not mutate."""
+        ...
+
+    async def check(self) -> None:
+        """Raise VectorIndexError naming the first broken invariant. Does not mutate."""
+        ...
+
+    async def close(self) -> None:
+        """Save what is to be kept and release files and threads. Idempotent."""
+        ...
+
+
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
+    """One change of the stored questions: ``question`` was added (with ``vector``, float16 little-endian, made by the
+    embedder ``fingerprint``), or with ``vector`` empty, the question under its digest was removed."""
+
+    question: Question
+    vector: bytes = b""
+    fingerprint: str = ""
+
+
+class QuestionLog(Protocol):
+    """The changes of the stored questions, in one order for all instances; each follows it into an index of its own.
+
+    Every method may raise StoreError and is safe to call concurrently from one event loop.
+    """
+
+    async def append(self, records: Sequence[LogRecord]) -> None:
+        """Add at the end, durably as the store is durable."""
+        ...
+
+    async def read(self, after: bytes, count: int) -> Sequence[tuple[bytes, LogRecord]]:
+        """At most ``count`` records that follow position ``after`` (b"" for the oldest kept), each with its position.
+
+        Records whose question has expired may be missing; the order is that of ``append`` on every instance.
+        """
+        ...
+
+    async def wait(self, after: bytes, seconds: float) -> None:
+        """Return when there may be something after ``after``, at the latest after ``seconds``."""
+        ...
+
+    async def close(self) -> None:
+        """Stop waiting calls. Idempotent."""
         ...
 
 

@@ -184,6 +184,38 @@ class Invalidated(msgspec.Struct, frozen=True):
     versions: Versions
 
 
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """What the semantic index keeps of an entry; ``digest`` is that of the entry's exact key.
+
+    ``partition`` (16 bytes) is the digest of all that must be equal between two requests for one to be answered with the
+    other's answer; only the ``text`` of the question may differ. ``principal`` is who asked, a digest; ``witnesses`` are
+    the other principals whose own fresh answer agreed. Times are seconds since the epoch.
+    """
+
+    digest: bytes
+    partition: bytes
+    text: str
+    created_at: float
+    expires_at: float
+    principal: str = ""
+    witnesses: tuple[str, ...] = ()
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A stored question near an asked one; ``similarity`` is the cosine of their vectors."""
+
+    question: Question
+    similarity: float
+
+
+class IndexStats(msgspec.Struct, frozen=True):
+    """An index's own counts; ``bytes`` are vectors, graph and questions, estimated."""
+
+    vectors: int
+    partitions: int
+    bytes: int
+
+
 class StoreStats(msgspec.Struct, frozen=True):
     """A store's own counts; ``bytes`` is payload plus the store's estimate of its overhead."""
 
