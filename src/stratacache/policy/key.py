@@ -15,9 +15,9 @@ from stratacache.types import JSON, Key, Request
 KEY_VERSION: int = 3
 """Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
 
-_INSTRUCTING = ("system", "developer")
+INSTRUCTING = ("system", "developer")
 # With one of these the answer repeats or continues the prompt itself, so the prompt must match to the byte.
-_SHOWS_PROMPT = ("echo", "prompt_logprobs", "return_token_ids", "continue_final_message")
+SHOWS_PROMPT = ("echo", "prompt_logprobs", "return_token_ids", "continue_final_message")
 
 
 def exact_key(request: Request, *, history_window: int | None = None) -> Key:
@@ -39,7 +39,7 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     body = {name: value for name, value in request.body.items() if name not in left_out}
     body["model"] = request.resolved_model
     if request.endpoint == CHAT and isinstance(messages := body.get("messages"), list):
-        exact = any(body.get(name) for name in _SHOWS_PROMPT)
+        exact = any(body.get(name) for name in SHOWS_PROMPT)
         folded = messages if exact else _fold_user_text(messages)
         body["messages"] = folded if history_window is None else windowed(folded, history_window)
     scope = request.scope
@@ -66,7 +66,7 @@ def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
         raise ValueError("history_window must be at least 1")
     starts = [i for i, message in enumerate(messages) if _role(message) == "user"]
     start = starts[-turns] if len(starts) >= turns else 0
-    return [m for i, m in enumerate(messages) if i >= start or _role(m) in _INSTRUCTING]
+    return [m for i, m in enumerate(messages) if i >= start or _role(m) in INSTRUCTING]
 
 
 def _role(message: JSON) -> JSON:
@@ -79,7 +79,7 @@ def _fold_user_text(messages: Sequence[JSON]) -> list[JSON]:
     Under a system prompt that works on the text itself (a translator, a proofreader) user text is only tidied.
     """
     texts = [t for message in messages if _role(message) == "user" for t in _texts(message.get("content"))]
-    instructions = (t for m in messages if _role(m) in _INSTRUCTING for t in _texts(m.get("content")))
+    instructions = (t for m in messages if _role(m) in INSTRUCTING for t in _texts(m.get("content")))
     material = any(is_material_prompt(text) for text in instructions)
     forms = iter([tidy(text) for text in texts] if material else normalise_all(texts))
     return [_with_forms(m, forms) if _role(m) == "user" else m for m in messages]
