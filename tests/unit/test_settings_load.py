@@ -93,7 +93,7 @@ def test_every_section_is_read(tmp_path: Path) -> None:
     assert settings.aliases == {"fast": "smollm2-135m", "best": "fast"}
     assert (settings.store, settings.store_max_bytes) == ("memory://", 100 * 2**20)
     assert (settings.tiers.exact.budget, settings.tiers.kv.enabled) == (0.01, False)
-    assert settings.scenes["realtime"] == SceneSettings(ttl=120.0, jitter=0.0)
+    assert settings.scenes["realtime"] == SceneSettings(ttl=120.0, jitter=0.0, semantic=False)
     assert settings.scenes["default"] == SceneSettings()
 
 
@@ -109,7 +109,7 @@ def test_the_default_scene_can_be_overridden(tmp_path: Path) -> None:
 def test_what_is_said_of_a_built_in_scene_changes_no_more_than_that(tmp_path: Path) -> None:
     """A scene that were replaced as a whole would let realtime answers live an hour for want of a ttl."""
     scenes = loaded(tmp_path, "scenes: {realtime: {stale_if_error: 5m}}").scenes
-    assert scenes["realtime"] == SceneSettings(ttl=120.0, stale_if_error=300.0)
+    assert scenes["realtime"] == SceneSettings(ttl=120.0, stale_if_error=300.0, semantic=False)
     assert load(None, {"STRATACACHE__SCENES__SMALL_TALK__JITTER": "0"}).scenes["small_talk"].ttl == 600.0
 
 
@@ -122,7 +122,7 @@ def test_configured_scenes_come_first_and_in_their_order(tmp_path: Path) -> None
 def test_the_example_of_the_interface_contract_loads_where_its_code_exists(tmp_path: Path) -> None:
     text = """
 tiers: {exact: {enabled: true, history_window: all, near_cache_bytes: 64MiB, negative_ttl: 2m, admission: open}}
-scenes: {knowledge: {ttl: 1h, jitter: 0.16}, realtime: {ttl: 2m, semantic: off}}
+scenes: {knowledge: {ttl: 1h, jitter: 0.16, max_error: 0.01}, realtime: {ttl: 2m, semantic: off}}
 versions: {grace: 30s}
 """
     settings = loaded(tmp_path, text)

@@ -131,10 +131,20 @@ REFUSED = [
     ("store: 'rocksdb://x'", ["store: must name a folder: rocksdb:///relative/path"]),
     ("store: 'memory://x'", ["store: memory:// takes nothing"]),
     ("store_max_bytes: 2MiB\ntiers: {exact: {max_entry: 4MiB}}", ["store_max_bytes: is smaller than"]),
-    (
-        "tiers: {semantic: {enabled: true}}",
-        ["tiers.semantic.enabled: true is not available in this version;"],
-    ),
+    ("tiers: {semantic: {max_error: 0}}", ["tiers.semantic.max_error: must be a number from 0.0001 to 0.2"]),
+    ("tiers: {semantic: {max_errors: .1}}", ["semantic.max_errors: unknown key; did you mean 'max_error'?"]),
+    ("tiers: {semantic: {mode: shadwo}}", ["tiers.semantic.mode: must be one of serve, shadow, off"]),
+    ("tiers: {semantic: {judge: m}}", ["tiers.semantic.judge: not available in this version"]),
+    ("tiers: {semantic: {candidates: 0}}", ["candidates: must be a whole number from 1 to 50; got 0"]),
+    ("tiers: {semantic: {candidates: 2}}", ["tiers.semantic.verify: is more than the 2 candidates"]),
+    ("tiers: {semantic: {floor: 2}}", ["tiers.semantic.floor: must be a number from 0 to 1; got 2"]),
+    ("tiers: {semantic: {budget: 0}}", ["tiers.semantic.budget: must be a duration"]),
+    ("tiers: {semantic: {embedder: defualt}}", ["semantic.embedder: must be default", "mean 'default'?"]),
+    ("tiers: {semantic: {embedder: 'http:///v1'}}", ["tiers.semantic.embedder: names no host"]),
+    ("tiers: {semantic: {embedder: 'http://h/v1'}}", ["tiers.semantic.embedder_model: is missing"]),
+    ("tiers: {semantic: {embedder_key_env: KEY}}", ["embedder_key_env: is only for an embedder that is a"]),
+    ("tiers: {semantic: {index: rediss}}", ["tiers.semantic.index: must be one of auto", "mean 'rediss:'?"]),
+    ("tiers: {semantic: {verifier: ' '}}", ["tiers.semantic.verifier: must be default or a folder"]),
     ("tiers: {prompt: {enabled: true}}", ["tiers.prompt.enabled: true is not available in this version;"]),
     ("tiers: {exact: {history_window: 0}}", ["tiers.exact.history_window: must be all or a whole number"]),
     ("tiers: {exact: {enabled: sometimes}}", ["tiers.exact.enabled: must be true or false; got 'sometimes'"]),
@@ -162,8 +172,8 @@ REFUSED = [
     ("versions: {grace: 2h}", ["versions.grace: must be a duration", "to 3600 s; got '2h'"]),
     ("versions: {grase: 1s}", ["versions.grase: unknown key; did you mean 'grace'?"]),
     ("audit: {path: 5}", ["audit.path: must be text; got 5"]),
-    ("scenes: {a: {semantic: on}}", ["scenes.a.semantic: only off is available in this version"]),
-    ("scenes: {a: {max_error: 0.01}}", ["scenes.a.max_error: not available in this version"]),
+    ("scenes: {a: {semantic: maybe}}", ["scenes.a.semantic: must be true or false; got 'maybe'"]),
+    ("scenes: {a: {max_error: 1}}", ["scenes.a.max_error: must be a number from 0.0001 to 0.2; got 1"]),
     ("scenes: {a: {early_refresh: -1}}", ["scenes.a.early_refresh: must be a number from 0 to 100; got -1"]),
     ("scenes: {a: {stale_if_error: 8d}}", ["scenes.a.stale_if_error: must be a duration"]),
     ("scenes: {a: {match: {}}}", ["scenes.a.match: names no condition"]),
@@ -223,7 +233,7 @@ def test_an_alias_bomb_is_stopped(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_reported_together_each_on_its_line(tmp_path: Path) -> None:
-    text = "server:\n  port: x\n  hots: y\ntiers:\n  semantic: {enabled: true}\nscenes:\n  a: {ttl: soon}"
+    text = "server:\n  port: x\n  hots: y\ntiers:\n  prompt: {enabled: true}\nscenes:\n  a: {ttl: soon}"
     lines = refusal(tmp_path, text).splitlines()
     assert [line.split(": ")[0] for line in lines] == ["FILE:3", "FILE:2", "FILE:5", "FILE:7"]
 

@@ -3,6 +3,7 @@
 from stratacache.settings.loading import api_key, json_schema, load
 from stratacache.settings.mask import mask_url
 from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
+from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.store_urls import SCHEMES, scheme_of, store_problem
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
@@ -36,6 +37,7 @@ __all__ = [
     "MatchSettings",
     "OpenAISettings",
     "SceneSettings",
+    "SemanticSettings",
     "ServerSettings",
     "Settings",
     "TiersSettings",

@@ -12,13 +12,13 @@ import msgspec
 from stratacache.settings import units
 from stratacache.settings.mask import is_secret
 from stratacache.settings.rules import check_section
+from stratacache.settings.section import Section
 from stratacache.settings.source import EnvText, Path, Problem, YamlError, parse_variable
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
     EmbeddedSettings,
     OpenAISettings,
     SceneSettings,
-    Section,
     UpstreamSettings,
 )
 
@@ -30,10 +30,9 @@ _KINDS: dict[str, type[Section]] = {"embedded": EmbeddedSettings, "openai": Open
 # for a typing error.
 _NOT_YET = {
     "UpstreamBase": {"replicas", "engine"},
-    "SemanticSettings": {"embedder", "index", "verifier", "max_error", "candidates", "judge", "mode"},
+    "SemanticSettings": {"judge"},
     "PromptSettings": {"canonicalise", "relocate_volatile"},
     "KvSettings": {"affinity"},
-    "SceneSettings": {"max_error"},
 }
 _SHOWN = 60
 

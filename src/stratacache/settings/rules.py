@@ -6,9 +6,11 @@ import difflib
 import fnmatch
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
+from stratacache.settings.section import Section
+from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.source import Path, Problem
 from stratacache.settings.store_urls import ONE_PROCESS, scheme_of, store_problem
 from stratacache.settings.tree import (
@@ -20,8 +22,6 @@ from stratacache.settings.tree import (
     OpenAISettings,
     PromptSettings,
     SceneSettings,
-    Section,
-    SemanticSettings,
     Settings,
     TiersSettings,
     UpstreamBase,
@@ -67,11 +67,11 @@ def check_section(section: Section) -> Found:
         yield from _tiers(section)
     elif isinstance(section, ExactSettings):
         yield from _exact(section)
-    elif isinstance(section, SceneSettings):
-        yield from _scene(section)
+    elif isinstance(section, SemanticSettings):
+        yield from _semantic(section)
     elif isinstance(section, MatchSettings):
         yield from _match(section)
-    elif isinstance(section, (SemanticSettings, PromptSettings)) and section.enabled:
+    elif isinstance(section, PromptSettings) and section.enabled:
         yield ("enabled",), "true is not available in this version; set it to false or leave it out"
 
 
@@ -161,9 +161,43 @@ def _exact(exact: ExactSettings) -> Found:
         yield ("negative_markers",), f"at most {MAX_MARKERS} texts, as every answer is searched for each"
 
 
-def _scene(scene: SceneSettings) -> Found:
-    if scene.semantic:
-        yield ("semantic",), "only off is available in this version"
+_EMBEDDERS = (
+    "default, sentence-transformers:FOLDER, or the http(s):// URL of a server, up to and including /v1"
+)
+_INDEXES = ("auto", "redis://", "rediss://", "milvus://")
+
+
+def _semantic(semantic: SemanticSettings) -> Found:
+    embedder = semantic.embedder
+    served = embedder.startswith(("http://", "https://"))
+    if served:
+        problem = base_url_problem(embedder)
+        if problem:
+            yield ("embedder",), problem
+        if semantic.embedder_model is None:
+            yield ("embedder_model",), "is missing: name the model that the embeddings server is to use"
+    elif embedder != "default" and not re.fullmatch(r"sentence-transformers:\S.*", embedder):
+        yield (
+            ("embedder",),
+            f"must be {_EMBEDDERS}{_did_you_mean(embedder, ('default', 'sentence-transformers:'))}",
+        )
+    if not served and semantic.embedder_key_env is not None:
+        yield ("embedder_key_env",), "is only for an embedder that is a server"
+    elif semantic.embedder_key_env is not None and not _ENV_NAME.fullmatch(semantic.embedder_key_env):
+        yield ("embedder_key_env",), "must be the NAME of an environment variable, never the key"
+    if not semantic.verifier.strip():
+        yield ("verifier",), "must be default or a folder"
+    if semantic.index != "auto" and not semantic.index.startswith(_INDEXES[1:]):
+        yield ("index",), f"must be one of {', '.join(_INDEXES)}{_did_you_mean(semantic.index, _INDEXES)}"
+    if semantic.verify > semantic.candidates:
+        yield ("verify",), f"is more than the {semantic.candidates} candidates that there are"
+
+
+def _did_you_mean(given: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(
+        given.partition("//")[0], [name.partition("//")[0] for name in known], n=1
+    )
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _match(match: MatchSettings) -> Found:
