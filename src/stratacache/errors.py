@@ -8,6 +8,7 @@ StrataError
 ├── VectorIndexError   an index failed; the same
 └── StoreError         a store failed; the pipeline turns it into a miss
     ├── StoreSlow      it did not answer in time
+    ├── LogGap         a reader of the question log starts over
     └── StoreDown      it is left alone for a while, as it failed too often
 """
 
@@ -102,3 +103,9 @@ class StoreDown(StoreError):
     """A store is not asked at present, since it failed too often of late."""
 
     code = "store_down"
+
+
+class LogGap(StoreError):
+    """What followed a position of the question log is not known any more: the reader starts over at the oldest kept."""
+
+    code = "log_gap"

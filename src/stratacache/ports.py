@@ -305,8 +305,14 @@ class LogRecord(msgspec.Struct, frozen=True, gc=False):
 class QuestionLog(Protocol):
     """The changes of the stored questions, in one order for all instances; each follows it into an index of its own.
 
+    Bounded: the oldest records are dropped. What is not a record of ours is passed over, and counted in ``skipped``.
     Every method may raise StoreError and is safe to call concurrently from one event loop.
     """
+
+    @property
+    def skipped(self) -> int:
+        """Records passed over, by this instance."""
+        ...
 
     async def append(self, records: Sequence[LogRecord]) -> None:
         """Add at the end, durably as the store is durable."""
@@ -315,7 +321,8 @@ class QuestionLog(Protocol):
     async def read(self, after: bytes, count: int) -> Sequence[tuple[bytes, LogRecord]]:
         """At most ``count`` records that follow position ``after`` (b"" for the oldest kept), each with its position.
 
-        Records whose question has expired may be missing; the order is that of ``append`` on every instance.
+        Records whose question has expired may be missing; the order is that of ``append`` on every instance. Raises
+        LogGap when what followed ``after`` is not known any more: dropped, lost with the store, or never there.
         """
         ...
 

@@ -49,6 +49,7 @@ class Kind(msgspec.Struct, frozen=True):
     bulletin: bool = False
     relay: bool = False
     questions: bool = False
+    log: bool = False
 
 
 def named(url: str) -> Opener:
@@ -127,7 +128,7 @@ def with_tls() -> RedisServer:
 
 async def close(backend: Backend) -> None:
     """What hangs on the store before the store."""
-    for part in (backend.bulletin, backend.relay):
+    for part in (backend.bulletin, backend.relay, backend.question_log):
         if part is not None:
             await part.close()
     await backend.store.close()
@@ -139,11 +140,18 @@ def kinds(**wanted: bool) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", chosen, ids=lambda kind: str(kind.name))
 
 
-REDIS = {"bounded": False, "sizes": False, "bulletin": True, "relay": True, "questions": True}
+REDIS = {"bounded": False, "sizes": False, "bulletin": True, "relay": True, "questions": True, "log": True}
 
 KINDS = [
     Kind("memory", named("memory://"), shared=False, durable=False),
-    Kind("sqlite", named("sqlite:///{folder}/deep/cache.db"), bulletin=True, relay=True, questions=True),
+    Kind(
+        "sqlite",
+        named("sqlite:///{folder}/deep/cache.db"),
+        bulletin=True,
+        relay=True,
+        questions=True,
+        log=True,
+    ),
     Kind("rocksdb", named("rocksdb:///{folder}/deep/cache"), shared=False),
     Kind("redis", on_redis(shared(RedisServer)), **REDIS),
     Kind("valkey", on_redis(shared(lambda: RedisServer("valkey"))), **REDIS),

@@ -219,7 +219,7 @@ async def test_a_file_of_the_first_schema_starts_empty(
     await store.check()
     await store.close()
     assert [record.message for record in caplog.records] == [
-        f"{path} has schema version 1, now 2: the cache starts empty"
+        f"{path} has schema version 1, now 3: the cache starts empty"
     ]
     assert not list(path.parent.glob("*corrupt*"))
 

@@ -64,7 +64,7 @@ def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
     store = SQLiteStore(path, max_bytes, clock)
     relay = SQLiteRelay(path.with_name(path.name + ".flights"), clock)
     questions = partial(BloomFilter, path=path.with_name(path.name + ".questions"))
-    return Backend(store, questions, store.bulletin(), relay)
+    return Backend(store, questions, store.bulletin(), relay, store.question_log())
 
 
 def _memcached(rest: str, max_bytes: int, clock: Clock) -> Backend:

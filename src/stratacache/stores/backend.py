@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from stratacache.ports import Bulletin, QuestionFilter, Relay, Store
+from stratacache.ports import Bulletin, QuestionFilter, QuestionLog, Relay, Store
 from stratacache.stores.bloom import BloomFilter
 
 
@@ -16,10 +16,12 @@ class Backend(msgspec.Struct, frozen=True):
     ``bulletin``: news of other instances' invalidations, None when there is no other instance or no news, and then a
     near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
     ``questions`` makes, from its capacity and error, the filter of questions handled, shared by the instances where the
-    store can.
+    store can. ``question_log``: the questions that the semantic tier may find, for all instances; None when there is no
+    other instance, or the store can keep none: then a log in memory does.
     """
 
     store: Store
     questions: Callable[[int, float], QuestionFilter] = BloomFilter
     bulletin: Bulletin | None = None
     relay: Relay | None = None
+    question_log: QuestionLog | None = None

@@ -1,4 +1,4 @@
-"""All that a Redis URL gives: the store, news for copies, single-flight across instances, the question filter."""
+"""All that a Redis URL gives: the store, news for copies, single-flight across instances, what was asked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from stratacache.ports import Clock
 from stratacache.stores.backend import Backend
 from stratacache.stores.redis_bulletin import RedisBulletin
+from stratacache.stores.redis_log import RedisQuestionLog
 from stratacache.stores.redis_nodes import connect
 from stratacache.stores.redis_questions import RedisQuestions
 from stratacache.stores.redis_relay import RedisRelay
@@ -19,6 +20,5 @@ def open_redis(url: str, clock: Clock) -> Backend:
     nodes = connect(parse_redis_url(url))
     store = RedisStore(nodes, clock)
     store.announcer = bulletin = RedisBulletin(nodes, store.raise_floors)
-    return Backend(
-        store, questions=partial(RedisQuestions, nodes), bulletin=bulletin, relay=RedisRelay(nodes)
-    )
+    questions = partial(RedisQuestions, nodes)
+    return Backend(store, questions, bulletin, RedisRelay(nodes), RedisQuestionLog(nodes, clock))

@@ -21,6 +21,7 @@ from stratacache.stores.sqlite_batch import RowRef, totals
 from stratacache.stores.sqlite_bulletin import Counter, SQLiteBulletin
 from stratacache.stores.sqlite_group import GroupCommit
 from stratacache.stores.sqlite_lanes import Lanes
+from stratacache.stores.sqlite_log import SQLiteQuestionLog
 from stratacache.stores.sqlite_rows import cost_of
 from stratacache.stores.sqlite_schema import CACHE
 from stratacache.stores.versions import carries
@@ -44,7 +45,7 @@ class SQLiteStore:
     moved aside, with a warning, and a fresh one started; processes that have it open follow.
 
     Args:
-        path: the file; its folder is made. Beside it live ``-wal``, ``-shm``, ``.lock`` and ``.bumps``.
+        path: the file; its folder is made. Beside it live ``-wal``, ``-shm``, ``.lock``, ``.bumps`` and ``.asked``.
         max_bytes: bound of payload and overhead, the same in every process on the file. The log may add 4 MiB.
         clock: wall time judges expiry, as entries outlive the process.
         busy_seconds: how long a write waits for another process before StoreError.
@@ -113,6 +114,10 @@ class SQLiteStore:
     def bulletin(self) -> SQLiteBulletin:
         """News of all invalidations on this file; close it before the store."""
         return SQLiteBulletin(self._lanes, self._counter)
+
+    def question_log(self) -> SQLiteQuestionLog:
+        """The log of the questions in this file; close it before the store."""
+        return SQLiteQuestionLog(self._lanes, self._clock)
 
     async def stats(self) -> StoreStats:
         """Entries and bytes of the whole file; evictions and rejections of this process."""

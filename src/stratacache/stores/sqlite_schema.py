@@ -9,7 +9,8 @@ from stratacache.stores.sqlite_file import Layout
 PAGE_BYTES = 16_384
 
 # versions.carried: entries of the present version, as ``sqlite_batch`` counts them. totals.latest: the highest version
-# ever given out; totals.born tells this file from one that took its place. bumps: the latest invalidations.
+# ever given out; totals.born tells this file from one that took its place. bumps: the latest invalidations. asked: the
+# question log, which always keeps the latest, so that no number is used twice; asked.upto: bytes appended up to it.
 _SCRIPT = """
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY, digest BLOB NOT NULL, expires INTEGER NOT NULL, used INTEGER NOT NULL,
@@ -21,6 +22,8 @@ CREATE TABLE versions (
     tag TEXT PRIMARY KEY, version INTEGER NOT NULL, carried INTEGER NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX versions_by_expires ON versions (expires);
 CREATE TABLE bumps (number INTEGER PRIMARY KEY, told BLOB);
+CREATE TABLE asked (
+    number INTEGER PRIMARY KEY, expires INTEGER NOT NULL, upto INTEGER NOT NULL, record BLOB NOT NULL);
 CREATE TABLE totals (
     entries INTEGER NOT NULL, bytes INTEGER NOT NULL, tags INTEGER NOT NULL, latest INTEGER NOT NULL,
     born INTEGER NOT NULL);
@@ -39,8 +42,8 @@ CREATE TRIGGER forgotten AFTER DELETE ON versions BEGIN
 
 CACHE = Layout(
     application=0x53545241,  # "STRA"
-    version=2,
-    emptied=(1,),
+    version=3,
+    emptied=(1, 2),
     page_bytes=PAGE_BYTES,
     synchronous="NORMAL",
     script=_SCRIPT,
