@@ -35,7 +35,8 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     """Who asks and with what rights; made only by ``gateway.auth`` and required by every lookup and write.
 
     ``credential`` is the digest of a client credential that is forwarded upstream ("" when none is), so two
-    callers with keys of their own never share an answer.
+    callers with keys of their own never share an answer. ``principal`` tells the API keys of a tenant apart, for limits
+    and corroboration; it is in no key.
     """
 
     tenant: str = "default"
@@ -43,6 +44,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     profile: str = ""
     credential: str = ""
     rights: frozenset[Right] = frozenset({"chat"})
+    principal: str = ""
 
 
 class CacheControl(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,7 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     ``max_age`` and ``ttl`` are seconds; ``tiers`` is None when the caller named none. ``admit`` lets a new question
     into a closed set, for administrators. ``min_fresh``: seconds that an entry must have left; ``stale_if_error``: the
     most seconds past its life that one may answer when the upstream fails, None for as long as the scene allows.
+    ``min_confidence``: the least confidence of a semantic hit.
     """
 
     no_store: bool = False
@@ -64,6 +67,7 @@ class CacheControl(msgspec.Struct, frozen=True, gc=False):
     admit: bool = False
     min_fresh: float = 0.0
     stale_if_error: float | None = None
+    min_confidence: float = 0.0
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -226,12 +230,19 @@ class StoreStats(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """A tier answered; ``age`` in seconds."""
+    """A tier answered; ``age`` in seconds.
+
+    Of a semantic hit ``digest`` is the entry's, which is not that of the request's own key; ``similarity`` is the cosine
+    of the questions, ``confidence`` the probability that the answer serves.
+    """
 
     entry: Entry
     tier: TierName
     reason: str
     age: float
+    digest: bytes | None = None
+    similarity: float | None = None
+    confidence: float | None = None
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):
@@ -253,6 +264,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """What happened to one request; becomes response headers, metrics and the ledger.
 
     ``stages`` are (name, seconds) in the order they ran. ``age`` is seconds, None unless an entry answered.
+    ``similarity`` and ``confidence`` are those of a semantic hit.
     """
 
     endpoint: str
@@ -267,3 +279,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens_cached: int | None = None
     upstream: str | None = None
     stages: tuple[tuple[str, float], ...] = ()
+    similarity: float | None = None
+    confidence: float | None = None

@@ -70,7 +70,14 @@ def test_the_rest_of_the_headers() -> None:
         }
     )
     assert got == Directives(
-        CacheControl(ttl=600, tiers=frozenset({"exact"}), scene="news", tags=("a", "b"), admit=True),
+        CacheControl(
+            ttl=600,
+            tiers=frozenset({"exact"}),
+            scene="news",
+            tags=("a", "b"),
+            admit=True,
+            min_confidence=0.95,
+        ),
         scene="news",
         namespace="team/one",
         profile="gold",

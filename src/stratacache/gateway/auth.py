@@ -116,5 +116,9 @@ def _names_this_machine(value: str) -> bool:
 
 def _scope_of(key: AuthKey) -> Scope:
     return Scope(
-        tenant=key.tenant, namespace=key.namespace, profile=key.profile, rights=frozenset(key.rights)
+        tenant=key.tenant,
+        namespace=key.namespace,
+        profile=key.profile,
+        rights=frozenset(key.rights),
+        principal=key.key_hash.removeprefix("sha256:")[:32],
     )

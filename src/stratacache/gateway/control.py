@@ -68,7 +68,6 @@ def read_directives(
     cache = _cache_control(headers.get("cache-control", ""))
     max_age = _least(*_directive(cache, "max-age"), alias.max_age)
     min_fresh = max(_directive(cache, "min-fresh"), default=0.0)
-    _probability(headers, "x-strata-min-confidence")  # an exact hit has confidence 1: any value is met
     scene = _scene(headers.get("x-strata-scene"), scenes)
     control = CacheControl(
         no_store="no-store" in cache or alias.no_store,
@@ -82,6 +81,7 @@ def read_directives(
         admit=_switch(headers, "x-strata-admit"),
         min_fresh=min_fresh,
         stale_if_error=_stale_limit(cache, strict=max_age is not None or min_fresh > 0),
+        min_confidence=_probability(headers, "x-strata-min-confidence"),
     )
     return Directives(
         control=control,
@@ -175,10 +175,8 @@ def _switch(headers: Mapping[str, str], name: str) -> bool:
     return text in ("true", "1")
 
 
-def _probability(headers: Mapping[str, str], name: str) -> float | None:
-    text = headers.get(name)
-    if text is None:
-        return None
+def _probability(headers: Mapping[str, str], name: str) -> float:
+    text = headers.get(name, "0")
     if re.fullmatch(r"0(\.\d{1,9})?|1(\.0{1,9})?|\.\d{1,9}", text.strip(), re.ASCII):
         return float(text)
     raise _refuse(name, "must be a number from 0 to 1")

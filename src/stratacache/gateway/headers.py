@@ -24,6 +24,9 @@ def decision_headers(decision: Decision) -> RawHeaders:
     if decision.age is not None:
         headers.append((b"age", b"%d" % decision.age))
         headers.append((b"x-strata-saved-tokens", b"%d" % decision.saved_tokens))
+    if decision.similarity is not None and decision.confidence is not None:
+        headers.append((b"x-strata-similarity", b"%.4f" % decision.similarity))
+        headers.append((b"x-strata-confidence", b"%.4f" % decision.confidence))
     if decision.prompt_tokens_cached is not None:
         headers.append((b"x-strata-prompt-tokens-cached", b"%d" % decision.prompt_tokens_cached))
     if decision.upstream is not None:

@@ -185,6 +185,7 @@ def _narrow(scope: Scope, directives: Directives, credential: Secret) -> Scope:
         profile=scope.profile or directives.profile,
         credential=credential_digest(credential),
         rights=scope.rights,
+        principal=scope.principal,
     )
 
 

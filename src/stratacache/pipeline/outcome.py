@@ -35,10 +35,12 @@ def describe_hit(request: Request, key: Key, hit: Hit, stages: Stages, outcome: 
         outcome=outcome,
         reason=hit.reason,
         tier=hit.tier,
-        entry_id=key.entry_id,
+        entry_id=key.entry_id if hit.digest is None else hit.digest.hex(),
         age=hit.age,
         saved_tokens=hit.entry.prompt_tokens + hit.entry.completion_tokens,
         stages=stages,
+        similarity=hit.similarity,
+        confidence=hit.confidence,
     )
 
 

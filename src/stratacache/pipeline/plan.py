@@ -11,7 +11,7 @@ from stratacache.dialects import openai_chat
 from stratacache.policy.fields import bypass_reason, irrelevant_fields
 from stratacache.policy.tags import dependencies
 from stratacache.policy.ttl import effective_ttl, jittered_ttl
-from stratacache.types import JSON, Key, Request
+from stratacache.types import JSON, CacheControl, Key, Request
 
 Admission = Literal["open", "shed", "closed"]
 
@@ -28,6 +28,7 @@ class ScenePolicy(msgspec.Struct, frozen=True):
     exact: bool = True
     early_refresh: float = 0.0
     stale_if_error: float = 0.0
+    semantic: bool = False
 
 
 class NegativePolicy(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ class CachePolicy(msgspec.Struct, frozen=True):
 
     ``max_entry`` bounds form + body of an entry, in bytes; ``history_window`` is how many of a conversation's
     last turns are in the exact key, None for all. ``admission``: who may reach the upstream with a new question.
+    ``semantic_first``: the semantic tier is asked before the exact one.
     """
 
     exact: bool
@@ -52,18 +54,25 @@ class CachePolicy(msgspec.Struct, frozen=True):
     history_window: int | None = None
     negative: NegativePolicy = NegativePolicy()
     admission: Admission = "open"
+    semantic: bool = False
+    semantic_first: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
     """What to do for one request.
 
-    ``share``: identical concurrent requests may use one upstream call. ``bypass`` is the reason why the cache
-    is not asked, None when it is. ``tags`` are those that an answer must carry. In seconds: ``max_age`` is the greatest
-    age of an entry that may answer and ``min_fresh`` what must be left of its life; ``ttl`` is before jitter; when the
-    upstream fails, an entry may answer this caller ``stale_if_error`` beyond its life, and is kept ``keep_stale``.
+    ``lookup``: the exact tier may answer; ``semantic``: the semantic tier may, ``semantic_first`` before it; ``learn``:
+    the answer may serve other questions. ``share``: identical concurrent requests may use one upstream call. ``bypass``
+    is the reason why the cache is not asked, None when it is. ``tags`` are those that an answer must carry. In seconds:
+    ``max_age`` is the greatest age of an entry that may answer and ``min_fresh`` what must be left of its life; ``ttl``
+    is before jitter; when the upstream fails, an entry may answer this caller ``stale_if_error`` beyond its life, and is
+    kept ``keep_stale``.
     """
 
     lookup: bool
+    semantic: bool
+    semantic_first: bool
+    learn: bool
     share: bool
     store: bool
     bypass: str | None
@@ -83,15 +92,21 @@ def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
     control = request.control
     scene = policy.scenes[control.scene]
     ttl = effective_ttl(scene.ttl, control.ttl)
-    bypass = _bypass(request, scene, policy)
+    exact, semantic = _answering(control, scene, policy)
+    bypass = _bypass(request, scene, policy, any_tier=exact or semantic)
     open_to_all = bypass is None
+    looks = open_to_all and not control.no_cache
+    store = open_to_all and ttl > 0
     # The scene is not in the key: an entry may have been stored under one that allows a longer life, or before the
     # configuration shortened this one's.
     oldest = jittered_ttl(scene.ttl, scene.jitter, 1.0)
     return Plan(
-        lookup=open_to_all and not control.no_cache,
-        share=open_to_all and not control.no_cache,
-        store=open_to_all and ttl > 0,
+        lookup=looks and exact,
+        semantic=looks and semantic,
+        semantic_first=policy.semantic_first,
+        learn=store and semantic,
+        share=looks and exact,
+        store=store,
         bypass="no_cache" if open_to_all and control.no_cache else bypass,
         only_if_cached=control.only_if_cached,
         tags=dependencies(request, key),
@@ -105,13 +120,20 @@ def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
     )
 
 
-def _bypass(request: Request, scene: ScenePolicy, policy: CachePolicy) -> str | None:
+def _answering(control: CacheControl, scene: ScenePolicy, policy: CachePolicy) -> tuple[bool, bool]:
+    """Whether the exact and the semantic tier may answer, as far as configuration and caller say."""
+    asked = control.tiers
+    exact = policy.exact and scene.exact and (asked is None or "exact" in asked)
+    semantic = policy.semantic and scene.semantic and (asked is None or "semantic" in asked)
+    return exact, semantic
+
+
+def _bypass(request: Request, scene: ScenePolicy, policy: CachePolicy, *, any_tier: bool) -> str | None:
     if request.control.no_store:
         return "no_store"
-    if not policy.exact or not scene.exact:
-        return "tier_off"
-    if request.control.tiers is not None and "exact" not in request.control.tiers:
-        return "tier_not_asked"
+    if not any_tier:
+        on = (policy.exact and scene.exact) or (policy.semantic and scene.semantic)
+        return "tier_not_asked" if on else "tier_off"
     return bypass_reason(request.endpoint, request.body, resolved_model=request.resolved_model)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 from stratacache.errors import StoreDown, StoreError
 from stratacache.ports import Clock
@@ -48,9 +49,23 @@ class ExactTier:
         if found.form != key.form:
             return Miss("collision", found.versions)
         now = self._clock.now()
-        if now >= found.expires_at:
-            return Miss("expired", found.versions, found)
-        age = max(0.0, now - found.created_at)
-        if (max_age is not None and age > max_age) or now + min_fresh > found.expires_at:
-            return Miss("too_old", found.versions, found)
-        return Hit(found, "exact", "negative" if found.negative else "exact", age)
+        stale = staleness(found, now, max_age, min_fresh)
+        if stale is not None:
+            return Miss(stale, found.versions, found)
+        return Hit(found, "exact", "negative" if found.negative else "exact", age_of(found, now))
+
+
+def age_of(entry: Entry, now: float) -> float:
+    """Seconds; not negative when a clock went back."""
+    return max(0.0, now - entry.created_at)
+
+
+def staleness(
+    entry: Entry, now: float, max_age: float | None, min_fresh: float
+) -> Literal["expired", "too_old"] | None:
+    """Why ``entry`` is not young enough to answer, None when it is. All in seconds."""
+    if now >= entry.expires_at:
+        return "expired"
+    if (max_age is not None and age_of(entry, now) > max_age) or now + min_fresh > entry.expires_at:
+        return "too_old"
+    return None
