@@ -16,9 +16,11 @@ from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
 from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
-from stratacache.types import JSON, Entry, Request, Usage
+from stratacache.types import JSON, Entry, Key, Request, Usage
 
 log = logging.getLogger(__name__)
+
+Learn = Callable[[Request, Key, Plan, Entry, JSON], None]
 
 LINGER = 1.0  # seconds that a landed flight waits for its entry to be stored, and can be joined meanwhile
 MAX_STREAM = 64 << 20
@@ -33,6 +35,7 @@ class Caller:
         flights: where a flight stops to be joinable once its answer is stored or must not be shared.
         fleet: leads or follows together with other instances; None when there are none.
         gate: told of every call, and of every question that got an answer.
+        learn: told of every answer that was stored: request, key, plan, entry and the decoded answer.
         draw: uniform draws from [0, 1) for the TTL's jitter.
     """
 
@@ -47,6 +50,8 @@ class Caller:
         recorder: Recorder,
         clock: Clock,
         draw: Callable[[], float],
+        *,
+        learn: Learn | None = None,
     ) -> None:
         self._upstreams = upstreams
         self._flights = flights
@@ -57,6 +62,7 @@ class Caller:
         self._recorder = recorder
         self._clock = clock
         self._draw = draw
+        self._learn = learn
         self._refuse_stream_options: set[str] = set()
 
     async def fly(self, request: Request, plan: Plan, flight: Flight) -> None:
@@ -158,7 +164,10 @@ class Caller:
             closing.cancel()
             self._flights.close_boarding(flight)
 
-        self._writeback.submit(flight.key.digest, entry, close)
+        stored = None
+        if self._learn is not None:
+            stored = partial(self._learn, request, flight.key, plan, entry, landing.answer)
+        self._writeback.submit(flight.key.digest, entry, close, stored)
 
     def _judge(self, request: Request, flight: Flight, landing: Landing) -> Verdict:
         assert flight.head is not None

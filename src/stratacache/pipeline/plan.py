@@ -65,8 +65,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     the answer may serve other questions. ``share``: identical concurrent requests may use one upstream call. ``bypass``
     is the reason why the cache is not asked, None when it is. ``tags`` are those that an answer must carry. In seconds:
     ``max_age`` is the greatest age of an entry that may answer and ``min_fresh`` what must be left of its life; ``ttl``
-    is before jitter; when the upstream fails, an entry may answer this caller ``stale_if_error`` beyond its life, and is
-    kept ``keep_stale``.
+    is before jitter; when the upstream fails, an entry may answer this caller ``stale_if_error`` beyond its life, and
+    is kept ``keep_stale``.
     """
 
     lookup: bool

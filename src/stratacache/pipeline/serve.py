@@ -24,9 +24,15 @@ from stratacache.pipeline.outcome import (
 )
 from stratacache.pipeline.plan import Plan
 from stratacache.pipeline.refresh import Refresher
+from stratacache.pipeline.semantic import Kindred
 from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
+from stratacache.tiers.semantic import NOTHING_NEAR
+from stratacache.tiers.semantic_inquiry import Near
 from stratacache.types import JSON, Decision, Entry, Hit, Key, Miss, Outcome, Request, Versions
+
+_SAYS_LITTLE = frozenset({"", NOTHING_NEAR})
+"""Reasons in whose place another tier's is told."""
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -47,6 +53,16 @@ class Boarded(msgspec.Struct, frozen=True):
     reason: str
     stages: Stages
     has_stale: bool = False
+
+
+class Unanswered(msgspec.Struct, frozen=True, gc=False):
+    """No tier answered, for ``reason``. ``versions`` is the snapshot that the answer may be stored under."""
+
+    reason: str
+    stages: Stages
+    versions: Versions | None = None
+    has_stale: bool = False
+    near: Near | None = None
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -100,12 +116,14 @@ class Pipeline:
         clock: Clock,
         draw: Callable[[], float],
         *,
+        kindred: Kindred | None = None,
         default_answer: str | None = None,
     ) -> None:
         self._exact = exact
         self._caller = caller
         self._flights = flights
         self._gate = gate
+        self._kindred = kindred
         self._recorder = recorder
         self._clock = clock
         self._refresher = Refresher(caller.fly, flights, recorder, clock, draw)
@@ -119,6 +137,8 @@ class Pipeline:
     async def close(self) -> None:
         """Abort refreshes and calls. Requests that wait for one are to be answered before."""
         await self._refresher.close()
+        if self._kindred is not None:
+            await self._kindred.close()
         await self._flights.close()
 
     async def serve(
@@ -132,31 +152,70 @@ class Pipeline:
             NotCached: the caller wants only a cached answer and there is none.
             NotAdmitted: the question is new, and new ones are turned away.
         """
-        reason = plan.bypass or ""
-        versions: Versions | None = None
-        has_stale = False
-        if plan.lookup or plan.store:  # the latter needs the snapshot
-            started = self._clock.monotonic()
-            found = await self._look_up(key, plan)
-            stages = (*stages, ("exact", self._clock.monotonic() - started))
-            if isinstance(found, Hit):
-                versions = found.entry.versions
-                if plan.lookup and speaks_to(found.entry, stream=request.stream):
-                    self._refresher.consider(request, key, plan, found)
-                    return self._answered(request, key, found, stages)
-            else:
-                versions, has_stale = found.versions, self._may_go_stale(plan, found.stale)
-            if plan.lookup:
-                reason = "other_form" if isinstance(found, Hit) else found.reason
+        found = await self._ask_tiers(request, key, plan, stages)
+        if isinstance(found, Answered):
+            return found
         if plan.only_if_cached:
-            decision = describe(request, "miss", "not_cached", stages)
+            decision = describe(request, "miss", "not_cached", found.stages)
             self._recorder.decided(decision)
             raise NotCached(decision)
         refusal = None if admitted else await self._gate.admits(request, key)
         if refusal is not None:
-            return self._turned_away(request, refusal, stages)
-        seat = self._flights.board(key, versions, request.body, self._run(request, plan), share=plan.share)
-        return Boarded(seat, plan, reason, stages, has_stale)
+            return self._turned_away(request, refusal, found.stages)
+        run = self._run(request, plan)
+        seat = self._flights.board(key, found.versions, request.body, run, share=plan.share)
+        if self._kindred is not None:
+            self._kindred.watch(request, key, plan, found.near, seat)
+        return Boarded(seat, plan, found.reason or "tier_off", found.stages, found.has_stale)
+
+    async def _ask_tiers(
+        self, request: Request, key: Key, plan: Plan, stages: Stages
+    ) -> Answered | Unanswered:
+        """The tiers in their order; a semantic look-up is begun only when the exact one found nothing."""
+        if plan.semantic_first:
+            found = await self._ask_kindred(request, key, plan, Unanswered(plan.bypass or "", stages))
+            if isinstance(found, Answered):
+                return found
+            return await self._ask_exact(request, key, plan, found)
+        found = await self._ask_exact(request, key, plan, Unanswered(plan.bypass or "", stages))
+        if isinstance(found, Answered) or found.versions is None:
+            return found
+        return await self._ask_kindred(request, key, plan, found)
+
+    async def _ask_exact(
+        self, request: Request, key: Key, plan: Plan, before: Unanswered
+    ) -> Answered | Unanswered:
+        if not plan.lookup and not plan.store:  # the latter needs the snapshot
+            return before
+        started = self._clock.monotonic()
+        found = await self._look_up(key, plan)
+        stages = (*before.stages, ("exact", self._clock.monotonic() - started))
+        versions: Versions | None
+        if isinstance(found, Hit):
+            if plan.lookup and speaks_to(found.entry, stream=request.stream):
+                self._refresher.consider(request, key, plan, found)
+                return self._answered(request, key, found, stages)
+            versions, has_stale = found.entry.versions, False
+        else:
+            versions, has_stale = found.versions, self._may_go_stale(plan, found.stale)
+        reason = before.reason
+        if plan.lookup and reason in _SAYS_LITTLE:
+            reason = "other_form" if isinstance(found, Hit) else found.reason
+        return Unanswered(reason, stages, versions, has_stale, before.near)
+
+    async def _ask_kindred(
+        self, request: Request, key: Key, plan: Plan, before: Unanswered
+    ) -> Answered | Unanswered:
+        near = await self._kindred.ask(request, key, plan) if self._kindred is not None else None
+        if near is None:
+            return before
+        stages = (*before.stages, *near.stages)
+        if near.hit is not None and self._kindred is not None:
+            self._kindred.check(request, key, plan, near, before.versions, self._run(request, plan))
+            return self._answered(request, key, near.hit, stages)
+        # That nothing is near says no more than that nothing is equal.
+        reason = before.reason if before.reason and near.reason == NOTHING_NEAR else near.reason
+        return Unanswered(reason, stages, before.versions, before.has_stale, near)
 
     def _look_up(self, key: Key, plan: Plan) -> Awaitable[Hit | Miss]:
         return self._exact.lookup(key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh)
@@ -249,6 +308,9 @@ class Pipeline:
             exact = {"outcome": "bypass", "reason": plan.bypass}
         else:
             exact = {"outcome": "miss", "reason": "other_form" if isinstance(found, Hit) else found.reason}
+        near = await self._kindred.explain(request, key, plan) if self._kindred is not None else None
+        semantic = _explained(near, "" if self._kindred is None else self._kindred.tier.mode)
+        hit = "hit" in (exact["outcome"], semantic["outcome"] if semantic.get("mode") == "serve" else "")
         refusal = await self._gate.admits(request, key)
         return {
             "endpoint": request.endpoint,
@@ -260,9 +322,9 @@ class Pipeline:
             "entry": key.entry_id,
             "key": msgspec.json.decode(key.form),
             "tags": list(plan.tags),
-            "tiers": {"exact": exact},
+            "tiers": {"exact": exact, "semantic": semantic},
             "turned_away": refusal,
-            "would_call_upstream": exact["outcome"] != "hit" and not plan.only_if_cached and refusal is None,
+            "would_call_upstream": not hit and not plan.only_if_cached and refusal is None,
             "would_store": plan.store,
             "ttl_seconds": plan.ttl,
         }
@@ -274,6 +336,16 @@ class Pipeline:
         self._recorder.decided(decision)
         self._recorder.saved(hit.tier, decision.saved_tokens)
         return Answered(hit.entry, decision)
+
+
+def _explained(near: Near | None, mode: str) -> dict[str, JSON]:
+    """What the semantic tier would do, with all that it saw."""
+    if near is None:
+        return {"outcome": "bypass", "reason": "tier_off", "mode": mode or "off"}
+    told: dict[str, JSON] = {"outcome": "miss", "reason": near.reason, "mode": mode}
+    if near.hit is not None:
+        told = {"outcome": "hit", "reason": near.hit.reason, "mode": mode, "age": near.hit.age}
+    return {**told, **msgspec.to_builtins(near.trace)}
 
 
 async def _hear(flight: Flight, request: Request) -> UpstreamError | None:

@@ -18,12 +18,19 @@ BACKOFF = (0.05, 0.2, 0.8)  # seconds before the second, third and fourth attemp
 
 
 class _Pending:
-    __slots__ = ("attempt", "digest", "entry", "on_first_attempt")
+    __slots__ = ("attempt", "digest", "entry", "on_first_attempt", "on_stored")
 
-    def __init__(self, digest: bytes, entry: Entry, on_first_attempt: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        digest: bytes,
+        entry: Entry,
+        on_first_attempt: Callable[[], None],
+        on_stored: Callable[[], None] | None,
+    ) -> None:
         self.digest = digest
         self.entry = entry
         self.on_first_attempt = on_first_attempt
+        self.on_stored = on_stored
         self.attempt = 0
 
 
@@ -52,8 +59,17 @@ class WriteBack:
         self._writing: dict[bytes, list[_Pending]] = {}  # digests under way, and what waits for each
         self._workers: list[asyncio.Task[None]] = []
 
-    def submit(self, digest: bytes, entry: Entry, on_first_attempt: Callable[[], None]) -> None:
-        """Queue ``entry``; ``on_first_attempt`` runs once it is readable, was tried, or was dropped."""
+    def submit(
+        self,
+        digest: bytes,
+        entry: Entry,
+        on_first_attempt: Callable[[], None],
+        on_stored: Callable[[], None] | None = None,
+    ) -> None:
+        """Queue ``entry``; ``on_first_attempt`` runs once it is readable, was tried, or was dropped.
+
+        ``on_stored`` runs when it is stored, and only then.
+        """
         if self._waiting_bytes + entry.size > self._max_bytes:
             self._recorder.wrote("dropped")
             on_first_attempt()
@@ -61,7 +77,7 @@ class WriteBack:
         self._waiting_bytes += entry.size
         self._unsettled += 1
         self._idle.clear()
-        self._newest[digest] = pending = _Pending(digest, entry, on_first_attempt)
+        self._newest[digest] = pending = _Pending(digest, entry, on_first_attempt, on_stored)
         self._queue.put_nowait(pending)
 
     def start(self) -> None:
@@ -128,6 +144,8 @@ class WriteBack:
 
     def _settle(self, pending: _Pending, result: str) -> None:
         self._recorder.wrote(result)
+        if result == "stored" and pending.on_stored is not None:
+            pending.on_stored()
         if self._newest.get(pending.digest) is pending:
             del self._newest[pending.digest]
         self._waiting_bytes -= pending.entry.size

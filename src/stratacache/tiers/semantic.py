@@ -145,6 +145,7 @@ class SemanticTier:
                 found = await self._fetch(one, terms)
                 if isinstance(found, Entry):
                     one.look.verdict = "hit"
+                    inquiry.rival = Rival(one.candidate, one.scope, probability, asked.principal)
                     return inquiry.end(self._hit(found, one.candidate, probability), "")
                 refused = found
                 if refused in _GONE:

@@ -1,0 +1,86 @@
+"""Teaches the error bound: compares fresh answers with those that the cache would have given instead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from stratacache.dialects import openai_chat, wire
+from stratacache.errors import ModelError, UpstreamError
+from stratacache.pipeline.flight import Flight
+from stratacache.policy.agreement import MAX_CHARS, compare_answers
+from stratacache.ports import Embedder
+from stratacache.tiers.semantic import SemanticTier
+from stratacache.tiers.semantic_inquiry import Rival, Terms
+from stratacache.tiers.semantic_parts import Bound
+from stratacache.types import JSON, Question
+
+log = logging.getLogger(__name__)
+
+LIKENESS_TIMEOUT = 2.0  # seconds
+
+
+class Labeller:
+    """Compares answers and tells the bound.
+
+    Args:
+        witnessed: told when another principal got an answer that agrees: the question, and who that was.
+        tally: counts each result: ``agree``, ``disagree``, ``unsure``, ``gone``.
+    """
+
+    def __init__(
+        self,
+        tier: SemanticTier,
+        bound: Bound,
+        embedder: Embedder,
+        witnessed: Callable[[Question, str], None],
+        tally: Callable[[str], None],
+    ) -> None:
+        self._tier = tier
+        self._bound = bound
+        self._embedder = embedder
+        self._witnessed = witnessed
+        self._tally = tally
+
+    async def beside(self, flight: Flight, rival: Rival, terms: Terms) -> None:
+        """Wait for the answer of ``flight`` and judge ``rival`` by it. Raises only when cancelled."""
+        try:
+            landing = await flight.wait_landing()
+        except UpstreamError:
+            return
+        fresh = answer_text(landing.answer)
+        if fresh is None or not landing.done:
+            return
+        entry = await self._tier.rival_entry(rival, terms)
+        cached = None if entry is None else answer_text(wire.decode_answer(entry.body))
+        if cached is None:
+            self._tally("gone")
+            return
+        agreement = compare_answers(fresh, cached, await self._cosine(fresh, cached))
+        self._tally(agreement)
+        if agreement == "unsure":
+            return
+        question = rival.candidate.question
+        self._bound.observe(terms.scene, question.digest, rival.probability, agreement == "agree")
+        if agreement == "agree" and rival.principal != question.principal:
+            self._witnessed(question, rival.principal)
+
+    async def _cosine(self, fresh: str, cached: str) -> float | None:
+        try:
+            async with asyncio.timeout(LIKENESS_TIMEOUT):
+                one = await self._embedder.embed(fresh[:MAX_CHARS])
+                return float(one @ await self._embedder.embed(cached[:MAX_CHARS]))
+        except (ModelError, TimeoutError):
+            return None
+
+
+def answer_text(answer: JSON) -> str | None:
+    """What an answer says, None unless it is one whole text: several choices and calls of tools are not compared."""
+    if openai_chat.completeness(answer) is not None or len(answer["choices"]) != 1:
+        return None
+    message = answer["choices"][0]["message"]
+    if message.get("tool_calls") or message.get("function_call"):
+        return None
+    content = message.get("content")
+    return content if isinstance(content, str) else None

@@ -1,0 +1,134 @@
+"""The pipeline's side of the semantic tier: when it is asked, what is learned, and how its answers are checked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from stratacache.pipeline.flight import Flight, FlightTable, Seat
+from stratacache.pipeline.labels import Labeller, answer_text
+from stratacache.pipeline.plan import Plan
+from stratacache.policy.tags import bucket_tag
+from stratacache.tiers.semantic import SemanticTier
+from stratacache.tiers.semantic_inquiry import Near, Rival, Terms
+from stratacache.tiers.semantic_learn import Learner
+from stratacache.types import JSON, Entry, Key, Request, Versions
+
+log = logging.getLogger(__name__)
+
+MAX_UNDER_WAY = 256  # comparisons; more are left out
+
+Run = Callable[[Flight], Awaitable[None]]
+
+
+class Kindred:
+    """Answers questions with those of their kind, as far as the mode allows.
+
+    Args:
+        sample: share of hits that are checked by a fresh answer; ``draw`` gives uniform draws from [0, 1).
+        tally: counts what every look-up came to: ``hit``, ``shadow_hit`` or the reason why not.
+    """
+
+    def __init__(
+        self,
+        tier: SemanticTier,
+        learner: Learner,
+        labeller: Labeller,
+        flights: FlightTable,
+        draw: Callable[[], float],
+        tally: Callable[[str], None],
+        *,
+        sample: float,
+    ) -> None:
+        self.tier = tier
+        self.learner = learner
+        self._labeller = labeller
+        self._flights = flights
+        self._draw = draw
+        self._tally = tally
+        self._sample = sample
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def ask(self, request: Request, key: Key, plan: Plan) -> Near | None:
+        """What the tier has to say to ``request``; None when it is not to answer."""
+        if not plan.semantic or self.tier.mode != "serve":
+            return None
+        near = await self.tier.lookup(request, key, terms_of(request, key, plan))
+        self._tally("hit" if near.hit is not None else near.reason)
+        return near
+
+    def check(
+        self, request: Request, key: Key, plan: Plan, near: Near, versions: Versions | None, run: Run
+    ) -> None:
+        """A hit was served: fetch a fresh answer for a share of them, with nobody waiting, and compare."""
+        if near.rival is None or plan.only_if_cached or not plan.store or self._draw() >= self._sample:
+            return
+        if len(self._under_way) < MAX_UNDER_WAY:
+            terms = terms_of(request, key, plan)
+            seat = self._flights.board(key, versions, request.body, run, share=plan.share)
+            self._begin(self._checked(seat, near.rival, terms))
+
+    def watch(self, request: Request, key: Key, plan: Plan, near: Near | None, seat: Seat) -> None:
+        """A call is under way, whose answer shows whether a stored one would have done."""
+        if not plan.semantic or not seat.led or len(self._under_way) >= MAX_UNDER_WAY:
+            return
+        if near is not None and near.rival is not None:
+            self._begin(self._labeller.beside(seat.flight, near.rival, terms_of(request, key, plan)))
+        elif self.tier.mode == "shadow":
+            self._begin(self._shadow(request, key, plan, seat.flight))
+
+    def learn(self, request: Request, key: Key, plan: Plan, entry: Entry, answer: JSON) -> None:
+        """An answer is stored. One that is no single text, such as a tool call, is for its own question only."""
+        if plan.learn and self.tier.mode != "off" and not entry.negative and answer_text(answer) is not None:
+            self.learner.learn(request, key, entry)
+
+    async def explain(self, request: Request, key: Key, plan: Plan) -> Near | None:
+        """What :meth:`ask` would find, in every mode but ``off``; nothing is counted."""
+        if not plan.semantic or self.tier.mode == "off":
+            return None
+        return await self.tier.lookup(request, key, terms_of(request, key, plan))
+
+    async def close(self) -> None:
+        """Give up what is under way. Idempotent."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self.learner.close()
+        await self.tier.close()
+
+    def _begin(self, step: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(step, name="semantic label")
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a semantic answer could not be judged", exc_info=error)
+
+    async def _checked(self, seat: Seat, rival: Rival, terms: Terms) -> None:
+        try:
+            await self._labeller.beside(seat.flight, rival, terms)
+        finally:
+            seat.leave()
+
+    async def _shadow(self, request: Request, key: Key, plan: Plan, flight: Flight) -> None:
+        terms = terms_of(request, key, plan)
+        near = await self.tier.lookup(request, key, terms)
+        self._tally("shadow_hit" if near.hit is not None else near.reason)
+        if near.rival is not None:
+            await self._labeller.beside(flight, near.rival, terms)
+
+
+def terms_of(request: Request, key: Key, plan: Plan) -> Terms:
+    """What an entry must satisfy to answer ``request``; no entry of another question is in this one's bucket."""
+    own = bucket_tag(key.digest)
+    return Terms(
+        scene=request.control.scene,
+        tags=tuple([tag for tag in plan.tags if tag != own or tag in request.control.tags]),
+        max_age=plan.max_age,
+        min_fresh=plan.min_fresh,
+        min_confidence=request.control.min_confidence,
+    )
