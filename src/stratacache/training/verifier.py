@@ -76,9 +76,10 @@ class Data(msgspec.Struct, frozen=True):
 def load_data(manifest: Path, root: Path, recipe: Recipe) -> Data:
     """Read the sets of ``manifest`` below ``root`` and make the synthetic pairs."""
     sources = read_manifest(manifest)
-    evaluate = _read(sources, root, lambda source: source.role == "evaluate")
-    kept = _read(sources, root, lambda s: s.role == "train" and s.domain != recipe.leave_out)
-    left_out = _read(sources, root, lambda s: s.role == "train" and s.domain == recipe.leave_out)
+    evaluate = _read([source for source in sources if source.role == "evaluate"], root)
+    trainable = [source for source in sources if source.role == "train"]
+    kept = _read([s for s in trainable if s.domain != recipe.leave_out], root)
+    left_out = _read([s for s in trainable if s.domain == recipe.leave_out], root)
     natural = split(kept, excluded=[*evaluate, *left_out])
     questions = sorted({(p.q1, p.language) for p in natural.train if len(p.q1) < 120})
     sourced = [Sourced(text, language) for text, language in questions]
@@ -89,9 +90,8 @@ def load_data(manifest: Path, root: Path, recipe: Recipe) -> Data:
     return Data(natural, parts["train"], parts["eval"], evaluate, left_out)
 
 
-def _read(sources: Sequence[Source], root: Path, wanted: object) -> list[Pair]:
-    assert callable(wanted)
-    return [pair for source in sources if wanted(source) for pair in read_pairs(source, root)]
+def _read(sources: Sequence[Source], root: Path) -> list[Pair]:
+    return [pair for source in sources for pair in read_pairs(source, root)]
 
 
 def encode(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[Example]:
@@ -174,7 +174,9 @@ def train(data: Data, recipe: Recipe, out: Path) -> None:
     began, losses = time.monotonic(), []
     for step in range(done, total):
         batch = next(batches)
-        loss = _step(model, optimiser, batch, [swaps.random() < 0.5 for _ in batch], step / total, recipe, device)
+        loss = _step(
+            model, optimiser, batch, [swaps.random() < 0.5 for _ in batch], step / total, recipe, device
+        )
         losses.append(loss)
         _follow(average, model, min(recipe.averaging, (step + 1) / (step + 10)))
         if (step + 1) % 50 == 0:
@@ -185,14 +187,19 @@ def train(data: Data, recipe: Recipe, out: Path) -> None:
     torch.save({"model": average, "kept": kept, "recipe": msgspec.to_builtins(recipe)}, out / "final.pt")
 
 
+def kept_of(out: Path) -> list[int]:
+    """Ids of the base model's pieces that the run in ``out`` uses, in the order of its own ids."""
+    kept: list[int] = json.loads((out / "vocabulary.json").read_text())
+    return kept
+
+
 def _vocabulary(base: Base, data: Data, recipe: Recipe, out: Path) -> list[int]:
     """Fixed by the first run in ``out``, so that a checkpoint fits."""
     path = out / "vocabulary.json"
     if not path.exists():
         texts = [text for pair in (*data.natural.train, *data.synthetic) for text in (pair.q1, pair.q2)]
         path.write_text(json.dumps(kept_pieces(base, texts, recipe.vocabulary)))
-    kept: list[int] = json.loads(path.read_text())
-    return kept
+    return kept_of(out)
 
 
 def _step(
@@ -214,7 +221,7 @@ def _step(
     targets = labels * (1 - 2 * recipe.smoothing) + recipe.smoothing
     loss = functional.binary_cross_entropy_with_logits(logits.float(), targets, weight=weights)
     optimiser.zero_grad()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimiser.step()
     return float(loss.detach())
@@ -234,7 +241,12 @@ def _save(
     optimiser: torch.optim.Optimizer,
     done: int,
 ) -> None:
-    state = {"model": model.state_dict(), "average": average, "optimiser": optimiser.state_dict(), "done": done}
+    state = {
+        "model": model.state_dict(),
+        "average": average,
+        "optimiser": optimiser.state_dict(),
+        "done": done,
+    }
     torch.save(state, out / "checkpoint.tmp")
     (out / "checkpoint.tmp").replace(out / "checkpoint.pt")
 
@@ -253,7 +265,9 @@ def _resume(
 
 
 @torch.no_grad()
-def score(model: CrossEncoder, tokenizer: Tokenizer, pairs: Sequence[Pair], batch: int = 64) -> NDArray[np.float32]:
+def score(
+    model: CrossEncoder, tokenizer: Tokenizer, pairs: Sequence[Pair], batch: int = 64
+) -> NDArray[np.float32]:
     """The logit of each pair, its questions in canonical order."""
     model.eval()
     device = next(model.parameters()).device
@@ -273,7 +287,7 @@ def score(model: CrossEncoder, tokenizer: Tokenizer, pairs: Sequence[Pair], batc
 def load(out: Path, name: str = "final.pt") -> tuple[CrossEncoder, Tokenizer]:
     """The averaged weights that :func:`train` left in ``out``, of the end or of the last checkpoint."""
     state = torch.load(out / name, weights_only=True)
-    kept = json.loads((out / "vocabulary.json").read_text())
+    kept = kept_of(out)
     base = read_base(weights_path())
     model = from_base(base, kept)
     model.load_state_dict(state["model" if name == "final.pt" else "average"])

@@ -1,0 +1,55 @@
+"""What the quality report is made of: AUC, recall at a precision, calibration by logistic regression."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+Labels = NDArray[np.integer]
+
+
+def auc(scores: Floats, labels: Labels) -> float:
+    """The chance that a positive scores above a negative, ties counting half; NaN when either is missing."""
+    positives = int(labels.sum())
+    negatives = len(labels) - positives
+    if not positives or not negatives:
+        return float("nan")
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    return float(
+        (ranks[inverse][labels == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+    )
+
+
+def recall_at(scores: Floats, labels: Labels, precision: float) -> tuple[float, float]:
+    """The greatest recall whose precision is at least ``precision``, and its threshold (inf when there is none).
+
+    Ties count as accepted together.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered, right = scores[order], np.cumsum(labels[order])
+    accepted = np.arange(1, len(order) + 1)
+    last_of_ties = np.append(ordered[1:] != ordered[:-1], True)
+    good = last_of_ties & (right / accepted >= precision)
+    if not good.any() or not labels.sum():
+        return 0.0, float("inf")
+    at = int(np.flatnonzero(good)[-1])
+    return float(right[at] / labels.sum()), float(ordered[at])
+
+
+def fit_logistic(columns: Floats, labels: Labels, weights: Floats, ridge: float = 1e-3) -> Floats:
+    """Coefficients of a logistic regression on ``columns`` (pairs, features), then the constant, by Newton's method."""
+    design = np.column_stack([columns, np.ones(len(labels))])
+    coefficients = np.zeros(design.shape[1])
+    penalty = ridge * np.eye(design.shape[1])
+    penalty[-1, -1] = 0.0
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(design @ coefficients, -30, 30)))
+        gradient = design.T @ (weights * (labels - p)) - penalty @ coefficients
+        hessian = (design * (weights * p * (1 - p))[:, None]).T @ design + penalty
+        step = np.linalg.solve(hessian, gradient)
+        coefficients += step
+        if np.abs(step).max() < 1e-9:
+            break
+    return coefficients
