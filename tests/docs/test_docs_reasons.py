@@ -13,10 +13,12 @@ from tests.docs.doc_pages import ROOT, SOURCE, first_column, section
 from stratacache.dialects import openai_chat
 from stratacache.errors import StoreDown, StoreError, StoreSlow
 from stratacache.policy.fields import BYPASS_REASONS
+from stratacache.tiers.semantic import NOTHING_NEAR
 from stratacache.types import Absent, PutResult
 
+NOT_CACHEABLE = ("time_bound", "personal", "ambiguous", "creative", "context_dependent")
 PAGE = ROOT / "docs" / "guide" / "reasons.md"
-GATEWAY = ("consistency", "dialects", "gateway", "pipeline", "tiers", "upstream")
+GATEWAY = ("consistency", "dialects", "gateway", "models", "pipeline", "tiers", "upstream")
 """Packages whose errors clients see. The engine's own errors are passed on and documented with the engine."""
 
 
@@ -100,16 +102,32 @@ def hit_reasons() -> set[str]:
 
 
 def miss_reasons() -> set[str]:
-    """What the tier says, what a store says through it, and what ``serve`` finds."""
+    """What the exact tier says, what a store says through it, and what ``serve`` finds."""
     missed = {word for call in calls(modules("tiers"), "Miss") for word in texts(call.args[0])}
+    stale = returned("tiers/exact.py", "staleness")
     stores = {error.code for error in (StoreError, StoreSlow, StoreDown)} | set(
         get_args(get_type_hints(Absent)["reason"])
     )
-    served = {word for node in ast.walk(function("pipeline/serve.py", "serve")) if isinstance(node, ast.IfExp)
+    served = {word for node in ast.walk(function("pipeline/serve.py", "_ask_exact")) if isinstance(node, ast.IfExp)
               for word in texts(node.body)}  # fmt: skip
     decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "describe")
                if isinstance(call.args[2], ast.Constant)}  # fmt: skip
-    return missed | stores | served | decided
+    return missed | stale | stores | served | decided
+
+
+def semantic_reasons() -> set[str]:
+    """What the semantic tier says besides what the store says through it, and how old an entry is."""
+    unfit = {
+        word
+        for call in calls(["policy/partition.py", "tiers/semantic_question.py"], "Unfit")
+        for word in texts(call.args[0])
+    }
+    ended = {word for call in calls(["tiers/semantic.py"], "end") for word in texts(call.args[1]) - {""}}
+    refused = returned("tiers/semantic.py", "_refusal", "_entry") - {"not_found"}
+    faults = {
+        f"{part}_{how}" for part in ("embedder", "index", "verifier") for how in ("slow", "down", "error")
+    }
+    return unfit | ended | refused | faults | codes("ModelError") | set(NOT_CACHEABLE) | {NOTHING_NEAR}
 
 
 def stale_reasons() -> set[str]:
@@ -157,6 +175,7 @@ def write_backs() -> set[str]:
     [
         ("### Hits", hit_reasons),
         ("### Misses", miss_reasons),
+        ("### Misses of the semantic tier", semantic_reasons),
         ("### Bypasses", bypass_reasons),
         ("### Turned away", refusals),
         ("### Upstream failures", failures),
@@ -181,7 +200,9 @@ def test_every_request_error_has_a_word_of_its_own() -> None:
 
 def test_stages_are_documented() -> None:
     """Names of stages are strings in pairs; Server-Timing and the stage metric show them."""
-    pairs = {
+    timed = {call.args[0].value for call in calls(modules("tiers"), "stage")
+             if isinstance(call.args[0], ast.Constant)}  # fmt: skip
+    pairs = timed | {
         node.elts[0].value
         for path in ("gateway/chat.py", "pipeline/serve.py")
         for node in ast.walk(tree(path))

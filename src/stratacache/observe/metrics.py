@@ -97,6 +97,9 @@ class Metrics:
         self._writeback: dict[str, int] = defaultdict(int)
         self._withheld: dict[str, int] = defaultdict(int)
         self._events: dict[str, int] = defaultdict(int)
+        self._looked: dict[str, int] = defaultdict(int)
+        self._learned: dict[str, int] = defaultdict(int)
+        self._judged: dict[str, int] = defaultdict(int)
         # What travels between processes, by the name that it has there.
         self._histograms = {"stages": self._stages, "upstream": self._upstream}
         self._counters = {
@@ -106,6 +109,9 @@ class Metrics:
             "writeback": self._writeback,
             "withheld": self._withheld,
             "events": self._events,
+            "looked": self._looked,
+            "learned": self._learned,
+            "judged": self._judged,
         }
         self._levels: dict[str, dict[str, float]] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float]]] = {}
@@ -166,6 +172,18 @@ class Metrics:
     def counted(self, event: Event) -> None:
         self._events[event] += 1
 
+    def looked(self, result: str) -> None:
+        """The semantic tier looked, and it came to ``result``."""
+        self._looked[result] += 1
+
+    def learned(self, result: str) -> None:
+        """An answer was stored, and its question kept for the semantic tier or not."""
+        self._learned[result] += 1
+
+    def judged(self, result: str) -> None:
+        """A stored answer was compared with a fresh one."""
+        self._judged[result] += 1
+
     def _label(self, model: str) -> str:
         if model not in self._models and model != OTHER:
             if len(self._models) >= MAX_MODELS:
@@ -201,6 +219,11 @@ class Metrics:
             "writeback": dict(self._writeback),
             "withheld": dict(self._withheld),
             "events": dict(self._events),
+            "semantic": {
+                "lookups": dict(self._looked),
+                "learned": dict(self._learned),
+                "labels": dict(self._judged),
+            },
             "stages": {name: _times(h) for name, h in self._stages.items()},
             "upstreams": {name: _times(h) for name, h in self._upstream.items()},
         }
@@ -232,6 +255,18 @@ class Metrics:
             "stratacache_completion_tokens", "Completion tokens received.", value=self._completion_tokens[""]
         )
         yield _counters("stratacache_events", "What happened beside answering.", "event", self._events)
+        yield _counters(
+            "stratacache_semantic_lookups", "Semantic look-ups by outcome.", "result", self._looked
+        )
+        yield _counters(
+            "stratacache_semantic_learned",
+            "Stored answers by what became of their question.",
+            "result",
+            self._learned,
+        )
+        yield _counters(
+            "stratacache_semantic_labels", "Stored answers compared with fresh ones.", "result", self._judged
+        )
         yield CounterMetricFamily(
             "stratacache_singleflight_followers",
             "Requests that joined another's upstream call.",
@@ -291,6 +326,12 @@ GAUGES = {
     "stratacache_question_filter_false_positive_rate": Gauge(
         "New questions that it takes for known.", "kind"
     ),
+    "stratacache_index_vectors": Gauge("Questions in the semantic index.", None, "max"),
+    "stratacache_semantic_observed_error": Gauge(
+        "Share of semantic answers that were wrong.", "scene", "max"
+    ),
+    "stratacache_semantic_observed_error_low": Gauge("Its lower confidence limit.", "scene", "max"),
+    "stratacache_semantic_observed_error_high": Gauge("Its upper confidence limit.", "scene", "max"),
     "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
 
