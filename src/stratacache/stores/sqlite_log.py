@@ -138,7 +138,8 @@ def _following(connection: sqlite3.Connection, after: bytes, count: int) -> list
         ).fetchone()
         number = _number(after, born, oldest, latest) if after else 0
         rows = connection.execute(
-            "SELECT number, record FROM asked WHERE number > ? ORDER BY number LIMIT ?", (number, count)
+            "SELECT number, CAST(record AS BLOB) FROM asked WHERE number > ? ORDER BY number LIMIT ?",
+            (number, count),
         ).fetchall()
     finally:
         connection.execute("ROLLBACK")
