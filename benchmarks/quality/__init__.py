@@ -1,0 +1,1 @@
+"""Quality of the semantic tier: guards, verifier, classifier, error bound, on labelled questions."""
