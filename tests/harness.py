@@ -15,7 +15,7 @@ import uvicorn
 
 from stratacache.dialects.wire import decode_answer
 from stratacache.settings import Settings, load
-from stratacache.wiring import System
+from stratacache.wiring import SemanticModels, System
 from tests.clock import FakeClock
 from tests.fakes.upstream import FakeUpstream
 
@@ -39,8 +39,21 @@ class Gateway:
         self.base_url = f"{self.root}/v1"
 
     async def stored(self) -> None:
-        """Wait until every finished answer has reached the store."""
+        """Wait until every finished answer has reached the store, and its question the index."""
         assert await self.system.writeback.drain(5)
+        semantic = self.system.semantic
+        if semantic is not None:
+            await semantic.kindred.learner.settled()
+            learned = self.system.metrics.summary()["semantic"]["learned"].get("learned", 0)
+            while semantic.follower.stats().added < learned:  # noqa: ASYNC110 - as below
+                await asyncio.sleep(0)
+
+    async def labelled(self) -> None:
+        """Wait until every fresh answer was compared with the stored one beside it."""
+        await self.stored()
+        semantic = self.system.semantic
+        assert semantic is not None
+        await semantic.kindred.settled()
 
     async def listening(self, count: int) -> None:
         """Wait until ``count`` clients wait for upstream calls that can be joined."""
@@ -70,9 +83,15 @@ def settings_from(config: Mapping[str, Any]) -> Settings:
 
 @asynccontextmanager
 async def running_gateway(
-    fake: FakeUpstream, config: Mapping[str, Any] | None = None
+    fake: FakeUpstream, config: Mapping[str, Any] | None = None, *, models: SemanticModels | None = None
 ) -> AsyncIterator[Gateway]:
-    """Start a gateway on a free port; ``config`` is merged over a memory store and one upstream, ``fake``."""
+    """Start a gateway on a free port; ``config`` is merged over a memory store and one upstream, ``fake``.
+
+    The semantic tier is on only with ``models``, or when ``config`` says something of it: what other tests ask are
+    often near each other.
+    """
+    config = dict(config or {})
+    config["tiers"] = {"semantic": {"enabled": models is not None}, **config.get("tiers", {})}
     merged: dict[str, Any] = {
         "store": "memory://",
         "audit": {"path": None},
@@ -85,11 +104,11 @@ async def running_gateway(
                 "models": ["fake-model"],
             }
         ],
-        **(config or {}),
+        **config,
     }
     settings = settings_from(merged)
     clock = FakeClock()
-    system = System(settings, ENVIRON, clock)
+    system = System(settings, ENVIRON, clock, models=models)
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:  # else asyncio leaves Nagle's algorithm on
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

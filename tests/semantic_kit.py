@@ -16,6 +16,7 @@ from stratacache.ports import Vector
 from stratacache.tiers.semantic_parts import Decisions
 from stratacache.tiers.semantic_question import Asked, read_question
 from stratacache.types import CacheControl, Candidate, Entry, IndexStats, Key, Question, Request, Scope
+from stratacache.wiring import SemanticModels
 
 Choice = Literal["serve", "explore", "reject"]
 
@@ -107,6 +108,13 @@ class Verifier:
 
     async def close(self) -> None:
         pass
+
+
+def models(
+    embedder: Embedder | None = None, verifier: Verifier | None = None, bound: FixedBound | None = None
+) -> SemanticModels:
+    """For a gateway."""
+    return SemanticModels(embedder or Embedder(), verifier or Verifier(), bound or FixedBound(), DECISIONS)
 
 
 class MissingVerifier(Verifier):

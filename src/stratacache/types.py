@@ -191,9 +191,9 @@ class Invalidated(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True, gc=False):
     """What the semantic index keeps of an entry; ``digest`` is that of the entry's exact key.
 
-    ``partition`` (16 bytes) is the digest of all that must be equal between two requests for one to be answered with the
-    other's answer; only the ``text`` of the question may differ. ``principal`` is who asked, a digest; ``witnesses`` are
-    the other principals whose own fresh answer agreed. Times are seconds since the epoch.
+    ``partition`` (16 bytes) is the digest of all that must be equal between two requests for one to be answered with
+    the other's answer; only the ``text`` of the question may differ. ``principal`` is who asked, a digest;
+    ``witnesses`` are the other principals whose own fresh answer agreed. Times are seconds since the epoch.
     """
 
     digest: bytes
@@ -232,8 +232,8 @@ class StoreStats(msgspec.Struct, frozen=True):
 class Hit(msgspec.Struct, frozen=True, gc=False):
     """A tier answered; ``age`` in seconds.
 
-    Of a semantic hit ``digest`` is the entry's, which is not that of the request's own key; ``similarity`` is the cosine
-    of the questions, ``confidence`` the probability that the answer serves.
+    Of a semantic hit ``digest`` is the entry's, which is not that of the request's own key; ``similarity`` is the
+    cosine of the questions, ``confidence`` the probability that the answer serves.
     """
 
     entry: Entry

@@ -251,12 +251,12 @@ async def test_a_fault_is_a_miss_with_its_name(part: str, fault: BaseException, 
     for _ in range(5):
         assert (await bench.ask(chat(ASKED))).reason == reason
     blameless = reason == "overloaded"
-    assert bench.tier.dependencies[part].state == ("closed" if blameless else "open")
+    assert bench.tier.dependencies[part].current() == ("closed" if blameless else "open")
     assert (await bench.ask(chat(ASKED))).reason == (reason if blameless else f"{part}_down")
     getattr(bench, part).fault = None
     bench.clock.advance(1)
     assert (await bench.ask(chat(ASKED))).reason == "unverified"
-    assert bench.tier.dependencies[part].state == "closed"
+    assert bench.tier.dependencies[part].current() == "closed"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from stratacache import __version__
-from stratacache.errors import StoreError
+from stratacache.errors import StoreError, VectorIndexError
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.http import (
     ASGIScope,
@@ -23,7 +23,7 @@ from stratacache.gateway.models import ModelList
 from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.observe.census import TakeCensus
 from stratacache.pipeline.serve import Pipeline
-from stratacache.ports import QuestionFilter, Store, Upstream
+from stratacache.ports import QuestionFilter, Store, Upstream, VectorIndex
 from stratacache.types import JSON
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class Operations:
 
     Args:
         census: counts what all processes of the gateway have done.
+        index: of the semantic tier, None when that is off.
         engines: by upstream name, the figures of each embedded engine (None while it is down).
     """
 
@@ -50,6 +51,7 @@ class Operations:
         census: TakeCensus,
         store: Store,
         questions: QuestionFilter,
+        index: VectorIndex | None,
         upstreams: Mapping[str, Upstream],
         engines: Mapping[str, EngineStats],
         *,
@@ -62,6 +64,7 @@ class Operations:
         self._census = census
         self._store = store
         self._questions = questions
+        self._index = index
         self._upstreams = upstreams
         self._engines = engines
         self._max_body = max_body
@@ -109,6 +112,9 @@ class Operations:
             gauges["stratacache_question_filter_false_positive_rate"] = rates
             gauges["stratacache_question_filter_questions"] = {"": questions["questions"]}
             gauges["stratacache_question_filter_fill"] = {"": questions["fill"]}
+        index = await self._index_stats()
+        if index is not None:
+            gauges["stratacache_index_vectors"] = {"": index["vectors"]}
         body = (await self._census()).metrics.expose(gauges)
         await send_body(send, 200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")], body)
 
@@ -124,6 +130,7 @@ class Operations:
                 "workers": census.shares,
                 "store": await self._store_stats(),
                 "question_filter": await self._question_stats(),
+                "index": await self._index_stats(),
                 "engines": await self._engine_stats(),
                 "upstreams_ready": await self._ready(),
             },
@@ -155,6 +162,16 @@ class Operations:
                 return msgspec.structs.asdict(await self._questions.stats())
         except (StoreError, TimeoutError) as error:
             log.warning("the filter of questions gives no figures: %s", error or "it does not answer")
+            return None
+
+    async def _index_stats(self) -> dict[str, int] | None:
+        if self._index is None:
+            return None
+        try:
+            async with asyncio.timeout(_FIGURES_TIMEOUT):
+                return msgspec.structs.asdict(await self._index.stats())
+        except (VectorIndexError, TimeoutError) as error:
+            log.warning("the semantic index gives no figures: %s", error or "it does not answer")
             return None
 
     async def _engine_stats(self) -> dict[str, Mapping[str, JSON] | None]:

@@ -326,7 +326,7 @@ GAUGES = {
     "stratacache_question_filter_false_positive_rate": Gauge(
         "New questions that it takes for known.", "kind"
     ),
-    "stratacache_index_vectors": Gauge("Questions in the semantic index.", None, "max"),
+    "stratacache_index_vectors": Gauge("Questions in the semantic index."),
     "stratacache_semantic_observed_error": Gauge(
         "Share of semantic answers that were wrong.", "scene", "max"
     ),

@@ -90,6 +90,11 @@ class Kindred:
             return None
         return await self.tier.lookup(request, key, terms_of(request, key, plan))
 
+    async def settled(self) -> None:
+        """Return when every comparison under way is done."""
+        while self._under_way:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+
     async def close(self) -> None:
         """Give up what is under way. Idempotent."""
         for task in self._under_way:

@@ -6,9 +6,8 @@ which the first that applies holds:
 1. equal but for case, punctuation and white space: agree;
 2. one begins with yes and the other with no: disagree;
 3. both are short and name numbers, and have none in common: disagree;
-4. both are short and only one has a negation: unsure;
-5. the shorter, of few words, stands in the longer as it is: agree;
-6. by the share of content words in common (Dice) and the cosine of the two, where there is one: agree or disagree when
+4. both are short, and the shorter, of few words, stands in the longer as it is: agree, but for a negation in one alone;
+5. by the share of content words in common (Dice) and the cosine of the two, where there is one: agree or disagree when
    both say so, or one alone without the other; else unsure.
 """
 
@@ -52,13 +51,13 @@ def compare_answers(fresh: str, cached: str, cosine: float | None = None) -> Agr
     if not one or not other or _opposed(one[0], other[0]):
         return "disagree"
     short, long = sorted((one, other), key=len)
-    if len(long) <= _SHORT and _other_numbers(short, long):
+    if len(long) > _SHORT:
+        return _by_likeness(_dice(one, other), cosine)
+    if _other_numbers(short, long):
         return "disagree"
-    if len(long) <= _SHORT and _NO.isdisjoint(short) != _NO.isdisjoint(long):
-        return "unsure"
-    if len(short) <= _FEW and len(long) <= _SHORT and _within(short, long):
-        return "agree"
-    return _by_likeness(_dice(one, other), cosine)
+    within = len(short) <= _FEW and _within(short, long)
+    alike = "agree" if within else _by_likeness(_dice(one, other), cosine)
+    return "unsure" if alike == "agree" and _NO.isdisjoint(short) != _NO.isdisjoint(long) else alike
 
 
 def _by_likeness(dice: float, cosine: float | None) -> Agreement:

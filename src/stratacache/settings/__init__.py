@@ -4,7 +4,7 @@ from stratacache.settings.loading import api_key, json_schema, load
 from stratacache.settings.mask import mask_url
 from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
 from stratacache.settings.semantic import SemanticSettings
-from stratacache.settings.store_urls import SCHEMES, scheme_of, store_problem
+from stratacache.settings.store_urls import SCHEMES, path_of, scheme_of, store_problem
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
     DEFAULT_SCENE,
@@ -51,6 +51,7 @@ __all__ = [
     "load",
     "mask_url",
     "matches",
+    "path_of",
     "scheme_of",
     "store_problem",
 ]

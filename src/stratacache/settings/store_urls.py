@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 SCHEMES = (
@@ -21,6 +22,7 @@ SCHEMES = (
 )
 ONE_PROCESS = frozenset({"memory", "rocksdb"})
 """Stores that only the process which opened them can use."""
+_IN_FILES = frozenset({"sqlite", "rocksdb"})
 
 _PLACES = "sqlite:///relative/path, sqlite:////absolute/path or memory://"
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
@@ -35,6 +37,12 @@ def scheme_of(url: str) -> str:
     """``sqlite:///x`` → ``sqlite``; "" when it is no URL."""
     scheme, found, _ = url.partition("://")
     return scheme if found else ""
+
+
+def path_of(url: str) -> Path | None:
+    """The file or folder that a store's URL names, None for a store that is elsewhere."""
+    scheme, _, rest = url.partition("://")
+    return Path(rest[1:]).expanduser() if scheme in _IN_FILES else None
 
 
 def store_problem(url: str) -> str | None:

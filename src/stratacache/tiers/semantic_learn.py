@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
 
 from stratacache.errors import StoreError, VectorIndexError
 from stratacache.policy.allowance import Allowance
@@ -17,6 +20,7 @@ from stratacache.types import Entry, Key, Question, Request
 log = logging.getLogger(__name__)
 
 MAX_UNDER_WAY = 256
+MAX_WITNESSES = 10  # as many as tiers.semantic.corroboration can ask for
 TIMEOUT = 5.0  # seconds, for embedding and publishing each
 
 Publish = Callable[[Question, Vector], Awaitable[None]]
@@ -50,17 +54,18 @@ class Learner:
         self._tally = tally
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def learn(self, request: Request, key: Key, entry: Entry, witnesses: tuple[str, ...] = ()) -> None:
+    def learn(self, request: Request, key: Key, entry: Entry) -> None:
         """Publish the question of ``entry``, which is stored under ``key``. Nobody waits for it.
 
         Once it is stored and no earlier: a question that is found before its answer would be taken for a dead one.
         """
-        if len(self._under_way) >= MAX_UNDER_WAY:
-            self._tally("dropped")
-            return
-        task = asyncio.create_task(self._learn(request, key, entry, witnesses), name="learn question")
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._begin(self._learned(request, key, entry))
+
+    def corroborate(self, question: Question, witness: str) -> None:
+        """``witness``, another principal, got an answer that agrees with that of ``question``: say so to all."""
+        if witness not in question.witnesses and len(question.witnesses) < MAX_WITNESSES:
+            told = msgspec.structs.replace(question, witnesses=(*question.witnesses, witness))
+            self._begin(self._published(told))
 
     async def settled(self) -> None:
         """Return when all that was to be learned is."""
@@ -73,24 +78,31 @@ class Learner:
             task.cancel()
         await self.settled()
 
-    async def _learn(self, request: Request, key: Key, entry: Entry, witnesses: tuple[str, ...]) -> None:
+    def _begin(self, step: Coroutine[Any, Any, str]) -> None:
+        if len(self._under_way) >= MAX_UNDER_WAY:
+            step.close()
+            self._tally("dropped")
+            return
+        task = asyncio.create_task(self._run(step), name="learn question")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _run(self, step: Coroutine[Any, Any, str]) -> None:
         try:
-            self._tally(await self._published(request, key, entry, witnesses))
+            self._tally(await step)
         except (Passed, StoreError, VectorIndexError, TimeoutError) as error:
-            log.warning("a question was not kept for the semantic tier: %s", error or "it took too long")
+            log.warning("a question was not kept for the semantic tier: %s", str(error) or "it took too long")
             self._tally("failed")
         except Exception:  # a task that nobody waits for: what it raises would be seen by nobody
             log.exception("a question was not kept, for a reason that nothing announces")
             self._tally("failed")
 
-    async def _published(self, request: Request, key: Key, entry: Entry, witnesses: tuple[str, ...]) -> str:
+    async def _learned(self, request: Request, key: Key, entry: Entry) -> str:
         asked = read_question(request, key, self._decisions)
         if isinstance(asked, Unfit):
             return "unfit"
         if not self._allowance.take(asked.principal, self._clock.monotonic()):
             return "limited"
-        until = asyncio.get_running_loop().time() + TIMEOUT
-        vector = await self._dependency.ask(lambda: self._embedder.embed(asked.question), until)
         question = Question(
             digest=key.digest,
             partition=asked.whole.partition(asked.language),
@@ -98,8 +110,12 @@ class Learner:
             created_at=entry.created_at,
             expires_at=entry.expires_at,
             principal=asked.principal,
-            witnesses=witnesses,
         )
+        return await self._published(question)
+
+    async def _published(self, question: Question) -> str:
+        until = asyncio.get_running_loop().time() + TIMEOUT
+        vector = await self._dependency.ask(lambda: self._embedder.embed(question.text), until)
         async with asyncio.timeout(TIMEOUT):
             await self._publish(question, vector)
         return "learned"

@@ -111,8 +111,8 @@ class Dependency:
         self._clock = clock
         self._breaker = Breaker()
 
-    @property
-    def state(self) -> BreakerState:
+    def current(self) -> BreakerState:
+        """The state of its breaker."""
         return self._breaker.state(self._clock.monotonic())
 
     async def ask(self, call: Callable[[], Awaitable[T]], until: float) -> T:
