@@ -1,0 +1,5 @@
+"""The Chinese rules."""
+
+from ..pair import Rule
+
+RULES: tuple[Rule, ...] = ()
