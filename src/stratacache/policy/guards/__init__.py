@@ -1,0 +1,51 @@
+"""Guards: what plainly tells two questions apart, or leaves it to the verifier, explained for people.
+
+Embeddings place "30 days" beside "60 days" and "enable" beside "disable". A guard knows one such difference and says
+*veto* (the same answer cannot serve both), *unsure* (something differs; let the verifier rule) or *pass* (it looked,
+and what it knows agrees). A veto is final, so whatever a true paraphrase may do is no veto: a doubt costs one
+verification, a false veto costs a hit for good. ``docs/guide/guards.md`` lists the rules with examples.
+"""
+
+from __future__ import annotations
+
+from stratacache.policy.guards import (
+    antonyms,
+    language,
+    negation,
+    numbers,
+)
+from stratacache.policy.guards.finding import Examination, Finding, Verdict
+from stratacache.policy.guards.pair import Pair
+from stratacache.policy.guards.reading import MAX_CHARS, read
+
+_GUARDS = (
+    language.check,
+    numbers.check,
+    negation.check,
+    antonyms.check,
+)
+
+
+def examine(asked: str, stored: str) -> Examination:
+    """What all guards say of one pair.
+
+    Pure, never raises, linear in the texts' lengths: at most ``MAX_CHARS`` characters of each are looked at, and what
+    is longer is unsure at best. Symmetric: exchanging the arguments changes no verdict, only the sides in ``detail``.
+    """
+    if asked == stored:
+        return Examination("pass", ())
+    pair = Pair(read(asked), read(stored))
+    findings = [finding for guard in _GUARDS for finding in guard(pair)]
+    if pair.asked.cut or pair.stored.cut:
+        findings.append(Finding("length", "unsure", f"only {MAX_CHARS} characters were compared"))
+    return Examination(_verdict(findings), tuple(findings))
+
+
+def _verdict(findings: list[Finding]) -> Verdict:
+    said = {finding.verdict for finding in findings}
+    if "veto" in said:
+        return "veto"
+    return "unsure" if "unsure" in said else "pass"
+
+
+__all__ = ["MAX_CHARS", "Examination", "Finding", "Verdict", "examine"]
