@@ -1,0 +1,150 @@
+"""The account of one bound: requests, what they offered, what was served, and how many errors that may have been.
+
+The bound is kept by the account, not by a threshold: an upper bound on the errors of everything served, by what is
+known *now* about each bin, stays below ``max_error`` times the requests. The threshold spends the account on the
+surest answers: it is the lowest that the traffic so far, going on for as long again, could afford.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from stratacache.policy.bound.curve import Curve
+from stratacache.policy.bound.scale import BINS, WIDTH, Bins, bin_of, empty, lower_edge
+
+MARGIN = 2.4  # standard deviations between the expected errors and the bound
+_MEMORY = 100.0  # allowed errors after which the past fades: each account decides by its last 100 / max_error requests
+_ASSUMED = 50.0  # requests of assumed traffic, offering answers evenly over the bins
+_LEAST_CHECKED, _MOST_CHECKED = 0.02, 0.25  # share of the hits
+_TOLERATED = 0.15  # of the allowed errors may be doubt about a bin before its hits are checked most
+
+
+class Ledger(msgspec.Struct):
+    """Counts of a scene and risk; requests and hits fade together, so that their ratio is of the recent past.
+
+    ``settled`` are the errors of hits before the last alarm (mean, variance), by what was believed then: a change of
+    the traffic does not make yesterday's answers wrong.
+    """
+
+    requests: float = 0.0
+    offered: Bins = msgspec.field(default_factory=empty)
+    served: Bins = msgspec.field(default_factory=empty)
+    suspect: Bins = msgspec.field(default_factory=empty)  # served since the drift detector last rested
+    settled: list[float] = msgspec.field(default_factory=lambda: [0.0, 0.0])
+    hits: float = 0.0
+    checked: float = 0.0  # hits, weighted by the inverse of the probability to be checked
+    checked_squares: float = 0.0
+    checked_wrong: float = 0.0  # weighted too
+    reported_wrong: float = 0.0  # by feedback and review
+    labels: int = 0
+
+    def look(self, max_error: float) -> None:
+        self.requests += 1
+        span = _MEMORY / max_error if max_error > 0 else math.inf
+        if self.requests > span:
+            self.fade((span - span / 64) / self.requests)
+
+    def fade(self, factor: float) -> None:
+        for name in ("requests", "hits", "checked", "checked_squares", "checked_wrong", "reported_wrong"):
+            setattr(self, name, getattr(self, name) * factor)
+        self.offered = [n * factor for n in self.offered]
+        self.served = [n * factor for n in self.served]
+        self.suspect = [n * factor for n in self.suspect]
+        self.settled = [n * factor for n in self.settled]
+
+    def serve(self, odds: float) -> None:
+        self.hits += 1
+        index = bin_of(odds)
+        self.served[index] += 1
+        self.suspect[index] += 1
+
+    def settle(self, curve: Curve) -> None:
+        """Close the account of what was served before the traffic changed."""
+        for index in range(BINS):
+            past = max(0.0, self.served[index] - self.suspect[index])
+            self.settled[0] += past * curve.risk[index]
+            self.settled[1] += past * past * curve.variance[index] + past * curve.risk[index]
+        self.served = list(self.suspect)
+
+    def merge(self, other: Ledger) -> None:
+        for name in self.__struct_fields__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(
+                self,
+                name,
+                [a + b for a, b in zip(mine, theirs, strict=True)]
+                if isinstance(mine, list)
+                else mine + theirs,
+            )
+
+    def errors(self, curve: Curve) -> tuple[float, float]:
+        """Of everything served: expected errors, and the variance of their number with that of the curve."""
+        mean, variance = self.settled
+        for count, risk, doubt in zip(self.served, curve.risk, curve.variance, strict=True):
+            mean += count * risk
+            variance += count * count * doubt + count * risk
+        return mean, variance
+
+    def affords(self, odds: float, risk: float, curve: Curve, max_error: float) -> bool:
+        """Whether one more answer leaves the account within its bound."""
+        mean, variance = self.errors(curve)
+        index = bin_of(odds)
+        doubt = curve.variance[index] * (2 * self.served[index] + 1)
+        return _upper(mean + risk, variance + doubt + risk) <= max_error * self.requests
+
+    def check_rate(self, odds: float, curve: Curve, max_error: float) -> float:
+        """The share of such hits to check by a fresh answer: more the more the bin's doubt weighs in the account."""
+        index = bin_of(odds)
+        doubt = MARGIN * (self.served[index] + 1) * math.sqrt(curve.variance[index])
+        share = doubt / max(_TOLERATED * max_error * self.requests, 1e-9)
+        return min(_MOST_CHECKED, max(_LEAST_CHECKED, _MOST_CHECKED * share))
+
+    def threshold(self, curve: Curve, max_error: float) -> float:
+        """The lowest log-odds that can be served from now on within the bound; infinite when none can."""
+        if max_error <= 0:
+            return math.inf
+        ahead = max(self.requests, 2 / max_error)
+        mean, variance = self.errors(curve)
+        allowed, rate = max_error * (self.requests + ahead), 0.0
+        for index in reversed(range(BINS)):
+            share = (self.offered[index] + _ASSUMED / BINS) / (self.requests + _ASSUMED)
+            count, risk, doubt = ahead * share, curve.risk[index], curve.variance[index]
+            part = self._affordable(index, count, risk, doubt, mean, variance, allowed)
+            part = min(part, (max_error - rate) / max(share * risk, 1e-12))
+            if part < 1:
+                return lower_edge(index) + (1 - max(0.0, part)) * WIDTH
+            rate += share * risk
+            mean += count * risk
+            variance += (count * count + 2 * count * self.served[index]) * doubt + count * risk
+        return -math.inf
+
+    def _affordable(
+        self,
+        index: int,
+        count: float,
+        risk: float,
+        doubt: float,
+        mean: float,
+        variance: float,
+        allowed: float,
+    ) -> float:
+        """The largest part in [0, 1] of ``count`` more hits in the bin that stays within ``allowed``; bisected."""
+
+        def fits(part: float) -> bool:
+            n = part * count
+            more = (n * n + 2 * n * self.served[index]) * doubt + n * risk
+            return _upper(mean + n * risk, variance + more) <= allowed
+
+        if fits(1.0):
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(7):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+
+def _upper(mean: float, variance: float) -> float:
+    return mean + MARGIN * math.sqrt(variance)
