@@ -14,7 +14,7 @@ import msgspec
 from stratacache.policy.bound.scale import BINS, Bins, bin_of, centre, empty, lower_edge, probability
 
 _WEIGHT = 30.0  # labels that the line is worth in a bin, at most: no line is trusted further than that
-_LINE_DEVIATION = (0.6, 0.15)  # of the verifier's calibration, in log-odds: offset and slope
+_LINE_DEVIATION = (1.0, 0.25)  # of the verifier's calibration, in log-odds: offset and slope
 _LINE_FROM = bin_of(-1.0)  # what is far from being served says little about what is served
 _MEMORY = 3000.0  # labels; older ones fade
 

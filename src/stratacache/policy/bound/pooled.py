@@ -20,9 +20,10 @@ from stratacache.policy.bound.drift import Drift
 from stratacache.policy.bound.entries import Entries
 from stratacache.policy.bound.interval import wilson
 from stratacache.policy.bound.ledger import Ledger
-from stratacache.policy.bound.scale import bin_of, log_odds, probability
+from stratacache.policy.bound.scale import bin_of, log_odds
+from stratacache.policy.bound.scale import probability as from_odds
 
-Action = Literal["serve", "explore", "reject"]
+Choice = Literal["serve", "explore", "reject"]
 Source = Literal["explored", "checked", "feedback", "review"]
 AlarmReason = Literal["calibration", "observed_error"]
 
@@ -54,7 +55,7 @@ class Ruling(msgspec.Struct, frozen=True):
     weight.
     """
 
-    action: Action
+    choice: Choice
     reason: str
     threshold: float
     adjusted: float
@@ -109,18 +110,18 @@ class Bound:
         self._drift(scene, risk).request(max_error)
 
     def decide(
-        self, scene: str, entry: bytes, p: float, draw: float, *, risk: str = "", language: str = ""
+        self, scene: str, entry: bytes, probability: float, draw: float, *, risk: str = "", language: str = ""
     ) -> Ruling:
-        """Rule on the best candidate, once per request; ``p`` is the verifier's, ``draw`` uniform in [0, 1).
+        """Rule on the best candidate, once per request; ``probability`` is the verifier's, ``draw`` uniform in [0, 1).
 
-        A higher ``p`` never turns ``serve`` into anything else, all else equal. The ruling counts: who cannot serve
+        A higher one never turns ``serve`` into anything else, all else equal. The ruling counts: who cannot serve
         what was ruled to be served calls ``withdraw``.
         """
         ledger, drift = self._ledger(scene, risk), self._drift(scene, risk)
-        if not 0 <= p <= 1:
+        if not 0 <= probability <= 1:
             return Ruling("reject", "no_probability", 1.0, 0.0)
         max_error, curve = self.limits.of(scene, risk), self._curve(scene, language)
-        odds = log_odds(p) + self._entries.shift(entry) - drift.caution
+        odds = log_odds(probability) + self._entries.shift(entry) - drift.caution
         ledger.offered[bin_of(odds)] += 1
         wrong = curve.at(odds)
         floor = ledger.threshold(curve, max_error)
@@ -137,27 +138,27 @@ class Bound:
         ledger.serve(odds)
         return Ruling("serve", "within_bound", threshold, 1 - wrong, 1 / rate if draw < rate else 0.0)
 
-    def withdraw(self, scene: str, entry: bytes, p: float, *, risk: str = "") -> None:
+    def withdraw(self, scene: str, entry: bytes, probability: float, *, risk: str = "") -> None:
         """The answer ruled to be served was gone: it is no hit."""
         ledger = self._ledger(scene, risk)
-        index = bin_of(self._odds(scene, entry, p, risk))
+        index = bin_of(self._odds(scene, entry, probability, risk))
         ledger.hits = max(0.0, ledger.hits - 1)
         ledger.served[index] = max(0.0, ledger.served[index] - 1)
         ledger.suspect[index] = max(0.0, ledger.suspect[index] - 1)
 
     def observe(
-        self, scene: str, entry: bytes, p: float, right: bool, *,
+        self, scene: str, entry: bytes, probability: float, right: bool, *,
         source: Source = "explored", weight: float = 1.0, risk: str = "", language: str = "",
     ) -> None:  # fmt: skip
-        """Learn that the answer of ``entry`` was right or wrong for a question at ``p``.
+        """Learn that the answer of ``entry`` was right or wrong for a question at ``probability``.
 
         ``weight`` is that of the ruling for a ``checked`` hit. Feedback and review are not drawn at random: they train
         the entry and, when wrong, the curve, and are at least so many errors, but estimate no share.
         """
-        if not 0 <= p <= 1:
+        if not 0 <= probability <= 1:
             return
         ledger, drift = self._ledger(scene, risk), self._drift(scene, risk)
-        odds = self._odds(scene, entry, p, risk)
+        odds = self._odds(scene, entry, probability, risk)
         wrong = self._curve(scene, language).at(odds)
         ledger.labels += 1
         self._entries.add(entry, 0.0 if right else 1.0, wrong)
@@ -209,20 +210,20 @@ class Bound:
         )
 
     def explain(
-        self, scene: str, entry: bytes, p: float, *, risk: str = "", language: str = ""
+        self, scene: str, entry: bytes, probability: float, *, risk: str = "", language: str = ""
     ) -> dict[str, float]:
         """The numbers behind a decision, as of now; changes nothing."""
         ledger, curve = self._ledger(scene, risk), self._curve(scene, language)
         max_error = self.limits.of(scene, risk)
         floor = ledger.threshold(curve, max_error)
-        odds = self._odds(scene, entry, p, risk)
+        odds = self._odds(scene, entry, probability, risk)
         wrong, expected = self._entries.counts(entry)
         return {
             "max_error": max_error,
-            "p": p,
+            "p": probability,
             "adjusted": 1 - curve.at(odds),
             "threshold": 1 - curve.at(floor) if floor < math.inf else 1.0,
-            "threshold_p": probability(floor) if floor < math.inf else 1.0,
+            "threshold_p": from_odds(floor) if floor < math.inf else 1.0,
             "entry_wrong": wrong,
             "entry_wrong_expected": expected,
             "requests": ledger.requests,
@@ -256,8 +257,8 @@ class Bound:
         bound.merge(snapshot)
         return bound
 
-    def _odds(self, scene: str, entry: bytes, p: float, risk: str) -> float:
-        return log_odds(p) + self._entries.shift(entry) - self._drift(scene, risk).caution
+    def _odds(self, scene: str, entry: bytes, probability: float, risk: str) -> float:
+        return log_odds(probability) + self._entries.shift(entry) - self._drift(scene, risk).caution
 
     def _learn(self, scene: str, language: str, index: int, right: bool) -> None:
         self._labels_of(scene, language).add(index, right)
