@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import importlib.util
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from tests.contract.backends import shared
+from tests.servers.milvus import MilvusServer
 from tests.servers.redis import RedisServer
 
 from stratacache.ports import Clock, VectorIndex
@@ -40,6 +43,30 @@ def on_redis(method: str) -> Opener:
     async def opened(clock: Clock, folder: Path) -> AsyncIterator[VectorIndex]:
         prefix = hashlib.sha256(bytes(folder)).hexdigest()[:16]
         url = f"{search_server().url}?method={method}&prefix={prefix}"
+        index = open_vector_server(url, DIMENSION, FINGERPRINT, clock, budget=PATIENT)
+        try:
+            yield index
+        finally:
+            await index.close()
+
+    return opened
+
+
+@functools.cache
+def milvus_server() -> MilvusServer:
+    server = MilvusServer()
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
+def on_milvus() -> Opener:
+    """A collection of the test's own."""
+
+    @contextlib.asynccontextmanager
+    async def opened(clock: Clock, folder: Path) -> AsyncIterator[VectorIndex]:
+        prefix = "t" + hashlib.sha256(bytes(folder)).hexdigest()[:16]
+        url = f"{milvus_server().url}?prefix={prefix}"
         index = open_vector_server(url, DIMENSION, FINGERPRINT, clock, budget=PATIENT)
         try:
             yield index

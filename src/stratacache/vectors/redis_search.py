@@ -1,7 +1,8 @@
 """An index by Redis' query engine (RediSearch): hashes that the server indexes by partition, expiry and vector.
 
 The keys ``{prefix}vd:MARK:DIGEST`` expire on the server too, so nothing needs to be swept; searches filter by this
-instance's clock. The index is made when it is missing, such as after the server was flushed.
+instance's clock. The index is made when a search misses it, such as after the server was flushed, and then the server
+takes in what is there already, in the background.
 """
 
 from __future__ import annotations
