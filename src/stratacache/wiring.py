@@ -18,6 +18,7 @@ from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.chat import ChatEndpoint
+from stratacache.gateway.feedback import Feedback, SemanticControl
 from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
@@ -241,6 +242,7 @@ class System:
             learner,
             labeller,
             self.flights,
+            clock,
             random.random,
             self.metrics.looked,
             sample=settings.sample,
@@ -283,11 +285,15 @@ class System:
         )
         invalidator = Invalidator(self.store, self.audit, clock, self.hear)
         invalidation = Invalidation(authenticator, invalidator, self.audit)
+        kindred = self.semantic.kindred if self.semantic is not None else None
+        feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
+        control = SemanticControl(authenticator, kindred, alone=self.link is None)
         return App(
             {
                 CHAT_PATH: {"POST": chat},
                 "/v1/models": {"GET": operations.models},
                 "/v1/models/*": {"GET": operations.models},
+                "/v1/feedback": {"POST": feedback},
                 "/v1/*": {"*": passthrough},
                 "/healthz": {"GET": operations.healthz},
                 "/readyz": {"GET": operations.readyz},
@@ -296,6 +302,8 @@ class System:
                 "/admin/explain": {"POST": operations.explain},
                 "/admin/invalidate": {"POST": invalidation.invalidate},
                 "/admin/audit": {"GET": invalidation.audit},
+                "/admin/mode": {"PUT": control.mode},
+                "/admin/review": {"GET": control.review},
             },
             start=self.start,
             stop=self.stop,
@@ -346,8 +354,11 @@ def _build_models(settings: Settings) -> SemanticModels | None:
     return None
 
 
-async def _publish(question_log: QuestionLog, fingerprint: str, question: Question, vector: Vector) -> None:
-    await question_log.append([LogRecord(question, vector.astype("<f2").tobytes(), fingerprint)])
+async def _publish(
+    question_log: QuestionLog, fingerprint: str, question: Question, vector: Vector | None
+) -> None:
+    written = b"" if vector is None else vector.astype("<f2").tobytes()
+    await question_log.append([LogRecord(question, written, fingerprint)])
 
 
 def _open_index(

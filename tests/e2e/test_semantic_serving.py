@@ -241,6 +241,52 @@ async def test_explain_shows_candidates_findings_probabilities_and_verdict(kit: 
     assert told["would_call_upstream"] is False
 
 
+async def test_a_wrong_answer_is_gone_from_both_tiers(fake: FakeUpstream, kit: Kit) -> None:
+    entry = await kit.tell()
+    assert (await kit.ask())[0] == "hit"
+    async with kit.gateway.http.get(f"{kit.gateway.root}/admin/review") as answer:
+        (hit,) = (await answer.json())["hits"]
+    assert (hit["entry"], hit["asked"], hit["stored"], hit["confidence"]) == (entry, ASKED, STORED, 0.97)
+    url = f"{kit.gateway.base_url}/feedback"
+    async with kit.gateway.http.post(url, json={"entry": entry, "verdict": "right"}) as answer:
+        assert await answer.json() == {"entry": entry, "verdict": "right", "removed": False}
+    assert (await kit.ask())[0] == "hit"
+    async with kit.gateway.http.post(url, json={"entry": entry, "verdict": "wrong", "note": "?"}) as answer:
+        assert (await answer.json())["removed"] is True
+    assert [right for *_, right in kit.bound.observed] == [True, False]
+    assert (await kit.ask())[0] == "miss"
+    assert (await kit.ask(question(STORED)))[0] == "miss"
+    async with kit.gateway.http.post(url, json={"entry": "0" * 32, "verdict": "wrong"}) as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"entry": "x", "verdict": "wrong"}, "entry"),
+        ({"entry": "0" * 32, "verdict": "bad"}, "verdict"),
+        ({"entry": "0" * 32, "verdict": "wrong", "note": 5}, "note"),
+        ({"entri": "0" * 32, "verdict": "wrong"}, "entri"),
+    ],
+)
+async def test_feedback_that_is_not_understood_is_refused(kit: Kit, body: dict[str, Any], param: str) -> None:
+    async with kit.gateway.http.post(f"{kit.gateway.base_url}/feedback", json=body) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == param
+
+
+async def test_the_mode_can_be_changed_while_it_runs(kit: Kit) -> None:
+    await kit.tell()
+    url = f"{kit.gateway.root}/admin/mode"
+    for mode, outcome in (("shadow", "miss"), ("off", "miss"), ("serve", "hit")):
+        async with kit.gateway.http.put(url, json={"semantic": mode}) as answer:
+            assert await answer.json() == {"semantic": mode}
+        got = await kit.ask(headers={"x-strata-tiers": "semantic", "x-strata-ttl": "0"})
+        assert got[0] == outcome
+    async with kit.gateway.http.put(url, json={"semantic": "on"}) as answer:
+        assert answer.status == 400
+
+
 async def test_an_index_that_is_torn_is_made_anew_from_the_log(fake: FakeUpstream, tmp_path: Path) -> None:
     config = {"store": f"sqlite:///{tmp_path}/cache.db"}
     for run in range(3):

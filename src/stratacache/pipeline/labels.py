@@ -26,7 +26,8 @@ class Labeller:
 
     Args:
         witnessed: told when another principal got an answer that agrees: the question, and who that was.
-        tally: counts each result: ``agree``, ``disagree``, ``unsure``, ``gone``.
+        tally: counts each result: ``agree``, ``disagree``, ``unsure``, ``gone``, ``told_right``,
+            ``told_wrong``.
     """
 
     def __init__(
@@ -65,6 +66,11 @@ class Labeller:
         self._bound.observe(terms.scene, question.digest, rival.probability, agreement == "agree")
         if agreement == "agree" and rival.principal != question.principal:
             self._witnessed(question, rival.principal)
+
+    def told(self, scene: str, entry: bytes, probability: float, *, right: bool) -> None:
+        """A person says whether an answer that was served was right."""
+        self._tally("told_right" if right else "told_wrong")
+        self._bound.observe(scene, entry, probability, right)
 
     async def _cosine(self, fresh: str, cached: str) -> float | None:
         try:

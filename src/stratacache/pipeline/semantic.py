@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from stratacache.pipeline.flight import Flight, FlightTable, Seat
 from stratacache.pipeline.labels import Labeller, answer_text
 from stratacache.pipeline.plan import Plan
 from stratacache.policy.tags import bucket_tag
+from stratacache.ports import Clock
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_inquiry import Near, Rival, Terms
 from stratacache.tiers.semantic_learn import Learner
@@ -19,8 +23,25 @@ from stratacache.types import JSON, Entry, Key, Request, Versions
 log = logging.getLogger(__name__)
 
 MAX_UNDER_WAY = 256  # comparisons; more are left out
+MAX_SERVED = 1000  # entries whose last hit is remembered, for feedback and review
 
 Run = Callable[[Flight], Awaitable[None]]
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The last semantic hit on an entry: what was asked, and what the entry had been the answer to.
+
+    ``at``: seconds since the epoch.
+    """
+
+    entry: str
+    tenant: str
+    scene: str
+    asked: str
+    stored: str
+    similarity: float
+    confidence: float
+    at: float
 
 
 class Kindred:
@@ -37,6 +58,7 @@ class Kindred:
         learner: Learner,
         labeller: Labeller,
         flights: FlightTable,
+        clock: Clock,
         draw: Callable[[], float],
         tally: Callable[[str], None],
         *,
@@ -44,8 +66,10 @@ class Kindred:
     ) -> None:
         self.tier = tier
         self.learner = learner
+        self._served: OrderedDict[bytes, Served] = OrderedDict()
         self._labeller = labeller
         self._flights = flights
+        self._clock = clock
         self._draw = draw
         self._tally = tally
         self._sample = sample
@@ -57,7 +81,27 @@ class Kindred:
             return None
         near = await self.tier.lookup(request, key, terms_of(request, key, plan))
         self._tally("hit" if near.hit is not None else near.reason)
+        if near.hit is not None:
+            self._note(request, near)
         return near
+
+    def served(self, tenant: str | None = None) -> list[Served]:
+        """The last hit on each entry, the least sure first: what people should look at."""
+        known = [one for one in self._served.values() if tenant is None or one.tenant == tenant]
+        return sorted(known, key=lambda one: one.confidence)
+
+    async def told(self, digest: bytes, expires_at: float, *, right: bool) -> None:
+        """Somebody says whether the answer under ``digest`` was right. A wrong one is found no more, anywhere.
+
+        Raises:
+            StoreError: other instances may still find it; its entry is another matter.
+        """
+        served = self._served.get(digest)
+        if served is not None:
+            self._labeller.told(served.scene, digest, served.confidence, right=right)
+        if not right:
+            self._served.pop(digest, None)
+            await self.learner.retract(digest, expires_at)
 
     def check(
         self, request: Request, key: Key, plan: Plan, near: Near, versions: Versions | None, run: Run
@@ -102,6 +146,24 @@ class Kindred:
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self.learner.close()
         await self.tier.close()
+
+    def _note(self, request: Request, near: Near) -> None:
+        hit = near.hit
+        if hit is None or hit.digest is None or near.rival is None:
+            return
+        self._served[hit.digest] = Served(
+            entry=hit.digest.hex(),
+            tenant=request.scope.tenant,
+            scene=request.control.scene,
+            asked=near.trace.question,
+            stored=near.rival.candidate.question.text,
+            similarity=hit.similarity or 0.0,
+            confidence=hit.confidence or 0.0,
+            at=self._clock.now(),
+        )
+        self._served.move_to_end(hit.digest)
+        if len(self._served) > MAX_SERVED:
+            self._served.popitem(last=False)
 
     def _begin(self, step: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(step, name="semantic label")

@@ -178,8 +178,10 @@ class Pipeline:
                 return found
             return await self._ask_exact(request, key, plan, found)
         found = await self._ask_exact(request, key, plan, Unanswered(plan.bypass or "", stages))
-        if isinstance(found, Answered) or found.versions is None:
+        if isinstance(found, Answered):
             return found
+        if found.versions is None and (plan.lookup or plan.store):
+            return found  # the store failed, and what the semantic tier would find is there too
         return await self._ask_kindred(request, key, plan, found)
 
     async def _ask_exact(

@@ -23,7 +23,8 @@ MAX_UNDER_WAY = 256
 MAX_WITNESSES = 10  # as many as tiers.semantic.corroboration can ask for
 TIMEOUT = 5.0  # seconds, for embedding and publishing each
 
-Publish = Callable[[Question, Vector], Awaitable[None]]
+Publish = Callable[[Question, Vector | None], Awaitable[None]]
+"""Tells every instance of a question and its vector; without a vector, that the question is to be found no more."""
 
 
 class Learner:
@@ -66,6 +67,15 @@ class Learner:
         if witness not in question.witnesses and len(question.witnesses) < MAX_WITNESSES:
             told = msgspec.structs.replace(question, witnesses=(*question.witnesses, witness))
             self._begin(self._published(told))
+
+    async def retract(self, digest: bytes, expires_at: float) -> None:
+        """The question under ``digest`` is found no more; no instance needs to know it after ``expires_at``.
+
+        Raises StoreError, VectorIndexError or TimeoutError.
+        """
+        gone = Question(digest, b"", "", created_at=self._clock.now(), expires_at=expires_at)
+        async with asyncio.timeout(TIMEOUT):
+            await self._publish(gone, None)
 
     async def settled(self) -> None:
         """Return when all that was to be learned is."""
