@@ -144,9 +144,10 @@ def main() -> None:
     if args.worst:
         args.worst.write_bytes(msgspec.json.format(msgspec.json.encode(errors)))
     for line in figures["measured"]:
+        beside = f"(e5 {line['cosine_auc']:.3f})", f"(e5 {line['cosine_recall']:.2f})"
         print(
-            f"{line['set']:<10} {line['group']:<45} {line['pairs']:>6}  AUC {line['auc']:.3f} (e5 {line['cosine_auc']:.3f})"
-            f"  recall at 98 % {line['recall']:.2f} (e5 {line['cosine_recall']:.2f})"
+            f"{line['set']:<10} {line['group']:<45} {line['pairs']:>6}  AUC {line['auc']:.3f} {beside[0]}"
+            f"  recall at 98 % {line['recall']:.2f} {beside[1]}"
             f"  accepted: same {line['accepted_same']:.2f}, different {line['accepted_different']:.2f}"
         )
     print(write("verifier", COMMAND, figures))
