@@ -1,5 +1,5 @@
 """The Chinese rules."""
 
-from ..pair import Rule
+from . import context, numbers, order, polarity
 
-RULES: tuple[Rule, ...] = ()
+RULES = numbers.RULES + polarity.RULES + order.RULES + context.RULES

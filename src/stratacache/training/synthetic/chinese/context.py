@@ -1,0 +1,213 @@
+"""Chinese context and wording: conditions, times, persons, question words; preambles, forms, slips of the key."""
+
+from __future__ import annotations
+
+import re
+
+from ..lexicon import rows
+from ..pair import Draw, Rule
+from ..text import one_of, spliced
+from .lists import alternation, replaced
+
+_ASKS = re.compile(r"怎么|如何|怎样|什么|哪|多少|为什么|吗|能不能|多久|几")
+_SEVERAL = re.compile(r"[，,。！!；;].*|[?？].+")
+_HAS_WHOM = re.compile(r"孕妇|小孩|孩子|宝宝|老人|婴儿|男|女|狗|猫|儿童|我|你|他|人|手术|期间|时候|冬|夏|如果|的时候|后")
+
+
+def add_modifier(text: str, draw: Draw) -> str | None:
+    """孕妇, 二手, 在Linux上 ...: a condition that decides the answer, put first."""
+    if len(text) > 24 or _SEVERAL.search(text) or _HAS_WHOM.search(text) or not re.search(r"怎么|如何|怎样|什么好|能不能|可以|哪", text):
+        return None
+    options = [new for topic, news, *_ in rows("zh_modifiers") if re.search(topic, text) for new in news.split("|") if draw.allows(f"modifier {new}") and new not in text]
+    return draw.rng.choice(options) + text if options else None
+
+
+def narrow(text: str, draw: Draw) -> str | None:
+    """手机 -> 二手手机: the thing is narrowed to another answer."""
+    kinds = {noun: words.split("|") for noun, words in rows("zh_narrowed")}
+    for match in alternation(tuple(kinds)).finditer(text):
+        before = text[max(0, match.start() - 2) : match.start()]
+        usable = [w for w in kinds[match[0]] if draw.allows(f"narrowed {w}{match[0]}") and w not in text]
+        if usable and re.search(r"[买卖修选用换洗办看]$|什么$|怎么$|如何$|一部$|一个$|一台$|哪款$|申请$|设置$", before):
+            if re.match(r"[号银店铺卡壳桌系软游维版网]|支付|登|锁", text[match.end() :]):
+                continue
+            return spliced(text, match.span(), draw.rng.choice(usable) + match[0])
+    return None
+
+
+def empty_modifier(text: str, draw: Draw) -> str | None:
+    """到底, 一般, 具体: words that ask nothing more."""
+    pattern = re.compile(r"怎么|如何|怎样|为什么|是什么|多少钱|哪里")
+    words = {"怎么": "到底怎么|具体怎么|究竟怎么", "如何": "具体如何|到底如何|究竟如何", "怎样": "到底怎样|具体怎样", "为什么": "到底为什么|究竟为什么", "是什么": "到底是什么|究竟是什么", "哪里": "具体哪里|到底哪里"}
+    return None if re.search("到底|究竟|具体|一般|大概", text) else one_of(text, draw, pattern, lambda m: draw.rng.choice(words[m[0]].split("|")))
+
+
+_NO_TIME = re.compile(r"今天我|从前|以前|以后|昨天我|前后|早上好|下午好|最后")
+
+
+def change_time(text: str, draw: Draw) -> str | None:
+    """昨天 -> 明天, 饭前 -> 饭后."""
+    return None if re.search("还是|和|或|，|,|到", text) else replaced(text, draw, "zh_times", _NO_TIME)
+
+
+_TIMES_SAME = {"昨天": "昨日", "今天": "今日", "明天": "明日", "今年": "本年", "星期一": "周一", "星期二": "周二", "星期五": "周五", "星期天": "周日", "之前": "以前", "之后": "以后", "上个月": "上月", "下个月": "下月", "这个月": "本月", "早上": "早晨", "凌晨": "半夜", "每天": "每日", "现在": "目前", "如今": "现在", "饭后": "吃完饭后", "饭前": "吃饭前", "睡前": "睡觉前", "婚前": "结婚前", "上周": "上星期", "下周": "下星期", "周末": "星期六日", "年底": "年末"}  # fmt: skip
+
+
+def same_time(text: str, draw: Draw) -> str | None:
+    """昨天 -> 昨日, 星期一 -> 周一."""
+    table = {old: new for old, new in _TIMES_SAME.items() if draw.allows(f"time {old}")}
+    return one_of(text, draw, alternation(tuple(table)), lambda m: None if table[m[0]] in text else table[m[0]])
+
+
+_I = re.compile(r"^(我)(?=(?:能|可以|可不可以|能不能|应该|该|需要|要不要|有权))")
+_MY = re.compile(r"我的(?=(?:账户|账号|密码|手机|银行卡|花呗|借呗|余额|身份证|额度|信用|工资|电脑|快递|订单))")
+_OTHERS = ("我老板", "房东", "我妈", "我男朋友", "公司", "未成年人", "我孩子", "别人")
+
+
+def change_person(text: str, draw: Draw) -> str | None:
+    """我能 -> 房东能; 我的密码 -> 别人的密码."""
+    if text.count("我") != 1:
+        return None
+    if not re.search("密码|查|登录|余额|注销|解绑|修改|转|提现|找回|看|^我(?:能|可以|可不可以|应该|该|要不要|有权)", text):
+        return None  # a fault is explained alike whosever it is; access is not
+    others = [other for other in _OTHERS if draw.allows(f"person {other}")]
+    owners = [owner for owner in ("别人的", "我老板的", "陌生人的", "前女友的", "邻居的") if draw.allows(f"owner {owner}")]
+    return (one_of(text, draw, _I, lambda m: draw.rng.choice(others)) if others else None) or (
+        one_of(text, draw, _MY, lambda m: draw.rng.choice(owners)) if owners else None
+    )
+
+
+def drop_person(text: str, draw: Draw) -> str | None:
+    """我怎么… -> 怎么…: the asker goes without saying."""
+    if text.count("我") != 1:
+        return None
+    return one_of(text, draw, re.compile(r"^我(?=(?:怎么|如何|该怎么|要怎么|怎样|想知道|可以|能不能))|^我想(?:知道|问|了解)?(?=(?:怎么|如何|怎样))"), lambda m: "")
+
+
+_HOW = re.compile(r"怎么(?=(?!样|办|说|回事|了|会|能|还|没|不|才|就|这|那|又|都|是|有|读|么|可|一|来|想|看|在)[一-龥]{2})|如何(?=[一-龥]{2})")
+_OTHER_WORDS = {"为什么": ("什么时候",), "多少钱": ("在哪里",), "在哪里": ("多少钱",), "多久": ("多少钱",), "什么时候": ("为什么",), "谁": ("什么时候",)}  # fmt: skip
+
+
+def change_question_word(text: str, draw: Draw) -> str | None:
+    """怎么 -> 为什么要, 什么时候; 多久 -> 多少钱."""
+    if len(_ASKS.findall(text)) != 1 or _SEVERAL.search(text):
+        return None
+
+    def how(match: re.Match[str]) -> str | None:
+        return draw.rng.choice(["为什么要", "什么时候", "在哪里", "谁可以"])
+
+    def when(match: re.Match[str]) -> str | None:
+        return draw.rng.choice(["为什么", "在哪里"])
+
+    return one_of(text, draw, re.compile(r"^如何(?=[一-龥]{2})|^怎么(?=(?:" + _SURE_DEED + "))"), how) or one_of(text, draw, re.compile("什么时候(?=能|可以|开始|会)"), when)
+
+
+_SURE_DEED = "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|申请|办理|查询|解绑|绑定|设置|制作|治疗|提高|使用|购买|清理|学习|练|做|选|写|买|找"
+
+_PREAMBLES = ("请问", "请问一下，", "你好，", "您好，", "麻烦问下", "麻烦问一下，", "想问一下", "我想问下", "问一下，", "想知道", "请教一下，", "谁知道", "有人知道", "求助，", "大家好，", "咨询一下，", "急！", "不好意思，请问")  # fmt: skip
+_ENDINGS = ("，谢谢", "，谢谢！", "，急", "呢", "啊", "，求解答", "，求助", "，麻烦了", "呀", "，在线等")
+
+
+def add_preamble(text: str, draw: Draw) -> str | None:
+    """请问, 麻烦问下, …谢谢."""
+    if not _ASKS.search(text) or re.search("请问|你好|您好|想问|谢谢|问一下|想知道|谁知道", text):
+        return None
+    if draw.rng.random() < 0.7:
+        opening = draw.rng.choice(_PREAMBLES)
+        return None if opening in {"谁知道", "有人知道"} and not re.search("怎么|什么|哪", text) else opening + text
+    body = text.rstrip("?？。.! ！")
+    ending = draw.rng.choice(_ENDINGS)
+    if ending in {"呢", "啊", "呀"} and not re.search(r"(?:怎么办|什么|哪里|多少|怎么样|怎么弄|多久|为什么)$", body):
+        ending = "，谢谢"
+    return body + ending
+
+
+def drop_preamble(text: str, draw: Draw) -> str | None:
+    """Without 请问, 你好, 谢谢."""
+    match = re.match(r"(?:你好|您好|请问一下|请问|麻烦问下|我想问一下|想问一下|我想问下|我想问)[，,。！! ]*", text)
+    if not match or len(text) - match.end() < 5 or not _ASKS.search(text[match.end() :]):
+        return None
+    return text[match.end() :]
+
+
+_HOW_WORDS = ("怎么", "如何", "怎样")
+_SAME_WORDS = (
+    ("为什么", ("为何", "为啥", "什么原因")), ("什么时候", ("何时", "啥时候")), ("多长时间", ("多久",)), ("多久", ("多长时间",)), ("怎么办", ("咋办", "该怎么办", "怎么处理")),
+    ("哪里", ("哪儿", "什么地方")), ("是什么意思", ("什么意思", "的意思是什么", "是啥意思")), ("有什么区别", ("区别是什么", "有何区别", "有什么不同", "有啥区别")),
+    ("有哪些", ("都有哪些", "有什么")), ("怎么样", ("如何", "咋样")), ("多少钱", ("什么价格", "价格是多少", "要多少钱")), ("是什么", ("是啥",)), ("怎么回事", ("是怎么回事", "什么情况", "咋回事")),
+    ("什么", ("啥",)), ("可以", ("能",)), ("能够", ("可以",)),
+)  # fmt: skip
+
+
+def same_question_word(text: str, draw: Draw) -> str | None:
+    """怎么 -> 如何, 为什么 -> 为何, 多久 -> 多长时间."""
+    if draw.rng.random() < 0.4:
+        pattern = re.compile(r"(?:怎么|如何|怎样)(?=(?:" + _SURE_DEED + "))")
+        new = one_of(text, draw, pattern, lambda m: draw.rng.choice([w for w in (*_HOW_WORDS, "怎么才能", "该怎么", "要怎么") if w != m[0]]))
+        if new and "才能" not in text and not re.search("[该要应]$", text[: max(0, text.find("怎"))]):
+            return new
+    table = [(old, news) for old, news in _SAME_WORDS if old in text]
+    if not table:
+        return None
+    old, news = table[0]
+    if old in {"怎么样", "可以", "什么", "怎么办"} and re.search("怎么样才|怎么样可|怎么样能|怎么样[让去做把]|可以吗|不可以|可不可|没什么|什么都|什么的|可以的|该怎么办|为什么", text):
+        return None
+    if old == "有哪些" and "都有" in text or old == "怎么回事" and "是怎么" in text or old == "多少钱" and re.search("要多少|是多少|值多少", text):
+        return None
+    if old in {"是什么意思", "有什么区别", "多少钱"} and not re.search(rf"{old}[?？]?$", text):
+        return None
+    new = draw.rng.choice(news)
+    return text.replace(old, new, 1)
+
+
+_WAY = re.compile(r"^(?:怎么|如何|怎样)(?:才能|可以)?([^怎如何什么为哪谁几多，,。 ？?吗呢了样办说回会能没不]{3,14})[?？]?$")
+_WAYS = ("{}的方法", "{}有什么方法", "{}有什么办法", "怎样才能{}", "想{}该怎么做", "{}的步骤", "我想{}，怎么做", "{}要怎么操作", "要怎么{}", "如何才能{}", "求{}的方法")
+_DEEDS_FIRST = re.compile(_SURE_DEED + "|让|把|用|在|快速|正确|彻底|自己|给|学|减|去|治|提|养|预防|保养|区分|制|教|赚|追|防|鉴别|判断|消除|降低|调|建|改")
+
+
+def way_form(text: str, draw: Draw) -> str | None:
+    """怎么X -> X的方法, 想X该怎么做."""
+    match = _WAY.match(text)
+    if not match or not _DEEDS_FIRST.match(match[1]) or match[1].startswith("在"):
+        return None
+    return draw.rng.choice(_WAYS).format(match[1])
+
+
+_HOMOPHONES = {"账号": "帐号", "登录": "登陆", "账户": "帐户", "手机": "手几", "密码": "蜜码", "绑定": "邦定", "支付宝": "支付保", "为什么": "为什莫", "怎么": "怎末", "额度": "额渡", "还款": "还宽", "逾期": "于期", "银行": "银航", "申请": "申清", "开通": "开同", "信用": "信佣", "什么": "神马", "电脑": "电恼", "电影": "电映", "知道": "知到", "下载": "下栽", "喜欢": "喜换", "减肥": "减非", "治疗": "治聊", "视频": "视屏", "软件": "软见", "提前": "题前", "身份证": "身分证", "关闭": "关必", "设置": "设制", "查询": "查寻", "安装": "按装", "方法": "方发", "现在": "现再", "已经": "以经", "需要": "须要", "经常": "经长", "比较": "比教"}  # fmt: skip
+
+
+def typo(text: str, draw: Draw) -> str | None:
+    """A slip of a pinyin keyboard: another character of the same sound."""
+    table = {word: slip for word, slip in _HOMOPHONES.items() if draw.allows(f"slip {word}")}
+    return one_of(text, draw, alternation(tuple(table)), lambda m: table[m[0]])
+
+
+def punctuation(text: str, draw: Draw) -> str | None:
+    """Other end or width."""
+    bare = text.rstrip("?？。.! ！")
+    options = [new for new in (bare, bare + "？", bare + "?", bare + "。", bare + "？？", " " + bare) if new.strip() != text]
+    return draw.rng.choice(options).strip()
+
+
+def synonym(text: str, draw: Draw) -> str | None:
+    """One word for another of the same meaning."""
+    return replaced(text, draw, "zh_synonyms", re.compile("不可以|可不可以|可以吗|没法|能不能|能够|方法论|不喜欢|有没有|买卖|现在完成|不好意思|有意思|没意思|小意思|什么意思|用户|作用|因为什么|信用|使用权"))
+
+
+RULES = (
+    Rule("modifier", "zh", 0, "modifier", add_modifier),
+    Rule("modifier_narrowed", "zh", 0, "modifier", narrow),
+    Rule("modifier_empty", "zh", 1, "modifier", empty_modifier),
+    Rule("time", "zh", 0, "time", change_time),
+    Rule("time_same", "zh", 1, "time", same_time),
+    Rule("person", "zh", 0, "person", change_person),
+    Rule("person_dropped", "zh", 1, "person", drop_person),
+    Rule("question_word", "zh", 0, "question_word", change_question_word),
+    Rule("question_word_same", "zh", 1, "question_word", same_question_word),
+    Rule("way_form", "zh", 1, "question_word", way_form),
+    Rule("preamble", "zh", 1, "wording", add_preamble),
+    Rule("preamble_dropped", "zh", 1, "wording", drop_preamble),
+    Rule("typo", "zh", 1, "wording", typo),
+    Rule("punctuation", "zh", 1, "wording", punctuation),
+    Rule("synonym", "zh", 1, "word", synonym),
+)
