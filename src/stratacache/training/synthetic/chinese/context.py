@@ -11,14 +11,27 @@ from .lists import alternation, replaced
 
 _ASKS = re.compile(r"怎么|如何|怎样|什么|哪|多少|为什么|吗|能不能|多久|几")
 _SEVERAL = re.compile(r"[，,。！!；;].*|[?？].+")
-_HAS_WHOM = re.compile(r"孕妇|小孩|孩子|宝宝|老人|婴儿|男|女|狗|猫|儿童|我|你|他|人|手术|期间|时候|冬|夏|如果|的时候|后")
+_HAS_WHOM = re.compile(
+    r"孕妇|小孩|孩子|宝宝|老人|婴儿|男|女|狗|猫|儿童|我|你|他|人|手术|期间|时候|冬|夏|如果|的时候|后"
+)
 
 
 def add_modifier(text: str, draw: Draw) -> str | None:
     """孕妇, 二手, 在Linux上 ...: a condition that decides the answer, put first."""
-    if len(text) > 24 or _SEVERAL.search(text) or _HAS_WHOM.search(text) or not re.search(r"怎么|如何|怎样|什么好|能不能|可以|哪", text):
+    if (
+        len(text) > 24
+        or _SEVERAL.search(text)
+        or _HAS_WHOM.search(text)
+        or not re.search(r"怎么|如何|怎样|什么好|能不能|可以|哪", text)
+    ):
         return None
-    options = [new for topic, news, *_ in rows("zh_modifiers") if re.search(topic, text) for new in news.split("|") if draw.allows(f"modifier {new}") and new not in text]
+    options = [
+        new
+        for topic, news, *_ in rows("zh_modifiers")
+        if re.search(topic, text)
+        for new in news.split("|")
+        if draw.allows(f"modifier {new}") and new not in text
+    ]
     return draw.rng.choice(options) + text if options else None
 
 
@@ -28,7 +41,9 @@ def narrow(text: str, draw: Draw) -> str | None:
     for match in alternation(tuple(kinds)).finditer(text):
         before = text[max(0, match.start() - 2) : match.start()]
         usable = [w for w in kinds[match[0]] if draw.allows(f"narrowed {w}{match[0]}") and w not in text]
-        if usable and re.search(r"[买卖修选用换洗办看]$|什么$|怎么$|如何$|一部$|一个$|一台$|哪款$|申请$|设置$", before):
+        if usable and re.search(
+            r"[买卖修选用换洗办看]$|什么$|怎么$|如何$|一部$|一个$|一台$|哪款$|申请$|设置$", before
+        ):
             if re.match(r"[号银店铺卡壳桌系软游维版网]|支付|登|锁", text[match.end() :]):
                 continue
             return spliced(text, match.span(), draw.rng.choice(usable) + match[0])
@@ -37,9 +52,20 @@ def narrow(text: str, draw: Draw) -> str | None:
 
 def empty_modifier(text: str, draw: Draw) -> str | None:
     """到底, 一般, 具体: words that ask nothing more."""
-    pattern = re.compile(r"怎么|如何|怎样|为什么|是什么|多少钱|哪里")
-    words = {"怎么": "到底怎么|具体怎么|究竟怎么", "如何": "具体如何|到底如何|究竟如何", "怎样": "到底怎样|具体怎样", "为什么": "到底为什么|究竟为什么", "是什么": "到底是什么|究竟是什么", "哪里": "具体哪里|到底哪里"}
-    return None if re.search("到底|究竟|具体|一般|大概", text) else one_of(text, draw, pattern, lambda m: draw.rng.choice(words[m[0]].split("|")))
+    pattern = re.compile(r"怎么|如何|怎样|为什么|是什么|哪里")
+    words = {
+        "怎么": "到底怎么|具体怎么|究竟怎么",
+        "如何": "具体如何|到底如何|究竟如何",
+        "怎样": "到底怎样|具体怎样",
+        "为什么": "到底为什么|究竟为什么",
+        "是什么": "到底是什么|究竟是什么",
+        "哪里": "具体哪里|到底哪里",
+    }
+    return (
+        None
+        if re.search("到底|究竟|具体|一般|大概", text)
+        else one_of(text, draw, pattern, lambda m: draw.rng.choice(words[m[0]].split("|")))
+    )
 
 
 _NO_TIME = re.compile(r"今天我|从前|以前|以后|昨天我|前后|早上好|下午好|最后")
@@ -56,11 +82,15 @@ _TIMES_SAME = {"昨天": "昨日", "今天": "今日", "明天": "明日", "今�
 def same_time(text: str, draw: Draw) -> str | None:
     """昨天 -> 昨日, 星期一 -> 周一."""
     table = {old: new for old, new in _TIMES_SAME.items() if draw.allows(f"time {old}")}
-    return one_of(text, draw, alternation(tuple(table)), lambda m: None if table[m[0]] in text else table[m[0]])
+    return one_of(
+        text, draw, alternation(tuple(table)), lambda m: None if table[m[0]] in text else table[m[0]]
+    )
 
 
 _I = re.compile(r"^(我)(?=(?:能|可以|可不可以|能不能|应该|该|需要|要不要|有权))")
-_MY = re.compile(r"我的(?=(?:账户|账号|密码|手机|银行卡|花呗|借呗|余额|身份证|额度|信用|工资|电脑|快递|订单))")
+_MY = re.compile(
+    r"我的(?=(?:账户|账号|密码|手机|银行卡|花呗|借呗|余额|身份证|额度|信用|工资|电脑|快递|订单))"
+)
 _OTHERS = ("我老板", "房东", "我妈", "我男朋友", "公司", "未成年人", "我孩子", "别人")
 
 
@@ -68,10 +98,16 @@ def change_person(text: str, draw: Draw) -> str | None:
     """我能 -> 房东能; 我的密码 -> 别人的密码."""
     if text.count("我") != 1:
         return None
-    if not re.search("密码|查|登录|余额|注销|解绑|修改|转|提现|找回|看|^我(?:能|可以|可不可以|应该|该|要不要|有权)", text):
+    if not re.search(
+        "密码|查|登录|余额|注销|解绑|修改|转|提现|找回|看|^我(?:能|可以|可不可以|应该|该|要不要|有权)", text
+    ):
         return None  # a fault is explained alike whosever it is; access is not
     others = [other for other in _OTHERS if draw.allows(f"person {other}")]
-    owners = [owner for owner in ("别人的", "我老板的", "陌生人的", "前女友的", "邻居的") if draw.allows(f"owner {owner}")]
+    owners = [
+        owner
+        for owner in ("别人的", "我老板的", "陌生人的", "前女友的", "邻居的")
+        if draw.allows(f"owner {owner}")
+    ]
     return (one_of(text, draw, _I, lambda m: draw.rng.choice(others)) if others else None) or (
         one_of(text, draw, _MY, lambda m: draw.rng.choice(owners)) if owners else None
     )
@@ -81,10 +117,19 @@ def drop_person(text: str, draw: Draw) -> str | None:
     """我怎么… -> 怎么…: the asker goes without saying."""
     if text.count("我") != 1:
         return None
-    return one_of(text, draw, re.compile(r"^我(?=(?:怎么|如何|该怎么|要怎么|怎样|想知道|可以|能不能))|^我想(?:知道|问|了解)?(?=(?:怎么|如何|怎样))"), lambda m: "")
+    return one_of(
+        text,
+        draw,
+        re.compile(
+            r"^我(?=(?:怎么|如何|该怎么|要怎么|怎样|想知道|可以|能不能))|^我想(?:知道|问|了解)?(?=(?:怎么|如何|怎样))"
+        ),
+        lambda m: "",
+    )
 
 
-_HOW = re.compile(r"怎么(?=(?!样|办|说|回事|了|会|能|还|没|不|才|就|这|那|又|都|是|有|读|么|可|一|来|想|看|在)[一-龥]{2})|如何(?=[一-龥]{2})")
+_HOW = re.compile(
+    r"怎么(?=(?!样|办|说|回事|了|会|能|还|没|不|才|就|这|那|又|都|是|有|读|么|可|一|来|想|看|在)[一-龥]{2})|如何(?=[一-龥]{2})"
+)
 _OTHER_WORDS = {"为什么": ("什么时候",), "多少钱": ("在哪里",), "在哪里": ("多少钱",), "多久": ("多少钱",), "什么时候": ("为什么",), "谁": ("什么时候",)}  # fmt: skip
 
 
@@ -99,7 +144,9 @@ def change_question_word(text: str, draw: Draw) -> str | None:
     def when(match: re.Match[str]) -> str | None:
         return draw.rng.choice(["为什么", "在哪里"])
 
-    return one_of(text, draw, re.compile(r"^如何(?=[一-龥]{2})|^怎么(?=(?:" + _SURE_DEED + "))"), how) or one_of(text, draw, re.compile("什么时候(?=能|可以|开始|会)"), when)
+    return one_of(
+        text, draw, re.compile(r"^如何(?=[一-龥]{2})|^怎么(?=(?:" + _SURE_DEED + "))"), how
+    ) or one_of(text, draw, re.compile("什么时候(?=能|可以|开始|会)"), when)
 
 
 _SURE_DEED = "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|申请|办理|查询|解绑|绑定|设置|制作|治疗|提高|使用|购买|清理|学习|练|做|选|写|买|找"
@@ -114,17 +161,25 @@ def add_preamble(text: str, draw: Draw) -> str | None:
         return None
     if draw.rng.random() < 0.7:
         opening = draw.rng.choice(_PREAMBLES)
-        return None if opening in {"谁知道", "有人知道"} and not re.search("怎么|什么|哪", text) else opening + text
+        return (
+            None
+            if opening in {"谁知道", "有人知道"} and not re.search("怎么|什么|哪", text)
+            else opening + text
+        )
     body = text.rstrip("?？。.! ！")
     ending = draw.rng.choice(_ENDINGS)
-    if ending in {"呢", "啊", "呀"} and not re.search(r"(?:怎么办|什么|哪里|多少|怎么样|怎么弄|多久|为什么)$", body):
+    if ending in {"呢", "啊", "呀"} and not re.search(
+        r"(?:怎么办|什么|哪里|多少|怎么样|怎么弄|多久|为什么)$", body
+    ):
         ending = "，谢谢"
     return body + ending
 
 
 def drop_preamble(text: str, draw: Draw) -> str | None:
     """Without 请问, 你好, 谢谢."""
-    match = re.match(r"(?:你好|您好|请问一下|请问|麻烦问下|我想问一下|想问一下|我想问下|我想问)[，,。！! ]*", text)
+    match = re.match(
+        r"(?:你好|您好|请问一下|请问|麻烦问下|我想问一下|想问一下|我想问下|我想问)[，,。！! ]*", text
+    )
     if not match or len(text) - match.end() < 5 or not _ASKS.search(text[match.end() :]):
         return None
     return text[match.end() :]
@@ -143,16 +198,33 @@ def same_question_word(text: str, draw: Draw) -> str | None:
     """怎么 -> 如何, 为什么 -> 为何, 多久 -> 多长时间."""
     if draw.rng.random() < 0.4:
         pattern = re.compile(r"(?:怎么|如何|怎样)(?=(?:" + _SURE_DEED + "))")
-        new = one_of(text, draw, pattern, lambda m: draw.rng.choice([w for w in (*_HOW_WORDS, "怎么才能", "该怎么", "要怎么") if w != m[0]]))
+        new = one_of(
+            text,
+            draw,
+            pattern,
+            lambda m: draw.rng.choice(
+                [w for w in (*_HOW_WORDS, "怎么才能", "该怎么", "要怎么") if w != m[0]]
+            ),
+        )
         if new and "才能" not in text and not re.search("[该要应]$", text[: max(0, text.find("怎"))]):
             return new
     table = [(old, news) for old, news in _SAME_WORDS if old in text]
     if not table:
         return None
     old, news = table[0]
-    if old in {"怎么样", "可以", "什么", "怎么办"} and re.search("怎么样才|怎么样可|怎么样能|怎么样[让去做把]|可以吗|不可以|可不可|没什么|什么都|什么的|可以的|该怎么办|为什么", text):
+    if old in {"怎么样", "可以", "什么", "怎么办"} and re.search(
+        "怎么样才|怎么样可|怎么样能|怎么样[让去做把]|可以吗|不可以|可不可|没什么|什么都|什么的|可以的|该怎么办|为什么",
+        text,
+    ):
         return None
-    if old == "有哪些" and "都有" in text or old == "怎么回事" and "是怎么" in text or old == "多少钱" and re.search("要多少|是多少|值多少", text):
+    if (
+        old == "有哪些"
+        and "都有" in text
+        or old == "怎么回事"
+        and "是怎么" in text
+        or old == "多少钱"
+        and re.search("要多少|是多少|值多少", text)
+    ):
         return None
     if old in {"是什么意思", "有什么区别", "多少钱"} and not re.search(rf"{old}[?？]?$", text):
         return None
@@ -160,9 +232,26 @@ def same_question_word(text: str, draw: Draw) -> str | None:
     return text.replace(old, new, 1)
 
 
-_WAY = re.compile(r"^(?:怎么|如何|怎样)(?:才能|可以)?([^怎如何什么为哪谁几多，,。 ？?吗呢了样办说回会能没不]{3,14})[?？]?$")
-_WAYS = ("{}的方法", "{}有什么方法", "{}有什么办法", "怎样才能{}", "想{}该怎么做", "{}的步骤", "我想{}，怎么做", "{}要怎么操作", "要怎么{}", "如何才能{}", "求{}的方法")
-_DEEDS_FIRST = re.compile(_SURE_DEED + "|让|把|用|在|快速|正确|彻底|自己|给|学|减|去|治|提|养|预防|保养|区分|制|教|赚|追|防|鉴别|判断|消除|降低|调|建|改")
+_WAY = re.compile(
+    r"^(?:怎么|如何|怎样)(?:才能|可以)?([^怎如何什么为哪谁几多，,。 ？?吗呢了样办说回会能没不]{3,14})[?？]?$"
+)
+_WAYS = (
+    "{}的方法",
+    "{}有什么方法",
+    "{}有什么办法",
+    "怎样才能{}",
+    "想{}该怎么做",
+    "{}的步骤",
+    "我想{}，怎么做",
+    "{}要怎么操作",
+    "要怎么{}",
+    "如何才能{}",
+    "求{}的方法",
+)
+_DEEDS_FIRST = re.compile(
+    _SURE_DEED
+    + "|让|把|用|在|快速|正确|彻底|自己|给|学|减|去|治|提|养|预防|保养|区分|制|教|赚|追|防|鉴别|判断|消除|降低|调|建|改"
+)
 
 
 def way_form(text: str, draw: Draw) -> str | None:
@@ -185,13 +274,24 @@ def typo(text: str, draw: Draw) -> str | None:
 def punctuation(text: str, draw: Draw) -> str | None:
     """Other end or width."""
     bare = text.rstrip("?？。.! ！")
-    options = [new for new in (bare, bare + "？", bare + "?", bare + "。", bare + "？？", " " + bare) if new.strip() != text]
+    options = [
+        new
+        for new in (bare, bare + "？", bare + "?", bare + "。", bare + "？？", " " + bare)
+        if new.strip() != text
+    ]
     return draw.rng.choice(options).strip()
 
 
 def synonym(text: str, draw: Draw) -> str | None:
     """One word for another of the same meaning."""
-    return replaced(text, draw, "zh_synonyms", re.compile("不可以|可不可以|可以吗|没法|能不能|能够|方法论|不喜欢|有没有|买卖|现在完成|不好意思|有意思|没意思|小意思|什么意思|用户|作用|因为什么|信用|使用权"))
+    return replaced(
+        text,
+        draw,
+        "zh_synonyms",
+        re.compile(
+            "不可以|可不可以|可以吗|没法|能不能|能够|方法论|不喜欢|有没有|买卖|现在完成|不好意思|有意思|没意思|小意思|什么意思|用户|作用|因为什么|信用|使用权"
+        ),
+    )
 
 
 RULES = (

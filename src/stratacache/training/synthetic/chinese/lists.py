@@ -23,7 +23,12 @@ def _partners(name: str) -> dict[str, list[tuple[str, str]]]:
 def alternation(words: tuple[str, ...]) -> re.Pattern[str]:
     """The words as one pattern, the longest first; Latin words are not found inside longer ones."""
     ordered = sorted(words, key=len, reverse=True)
-    return re.compile("|".join(rf"(?<![A-Za-z0-9]){re.escape(w)}(?![A-Za-z0-9+#])" if w.isascii() else re.escape(w) for w in ordered))
+    return re.compile(
+        "|".join(
+            rf"(?<![A-Za-z0-9]){re.escape(w)}(?![A-Za-z0-9+#])" if w.isascii() else re.escape(w)
+            for w in ordered
+        )
+    )
 
 
 def replaced(text: str, draw: Draw, name: str, blocked: re.Pattern[str] | None = None) -> str | None:

@@ -11,8 +11,12 @@ _COUNTER = "天|年|个月|个小时|小时|分钟|秒|岁|元|块钱|块|公里
 _DIGITS = "零一二三四五六七八九"
 _FIGURE = re.compile(rf"(?<![\d.,\-/:~*A-Za-z+])(\d{{1,5}})(?=(?:{_COUNTER}))(?!万能|人民|人格|部队|天然)")
 _PLAIN = re.compile(r"(?<![\d.,\-/:~*A-Za-z+=×])(\d{1,5})(?![\d.,\-/:~*A-Za-z%+=×])")
-_HAN = re.compile(rf"(?<![一二三四五六七八九十百千万亿几双第星周期零〇\d点*月])([二两三四五六七八九十](?:十[一二三四五六七八九]?)?|十[一二三四五六七八九])(?=(?:{_COUNTER}))(?![万亿级号])")
-_FIXED = re.compile(r"360|12306|百度|五一|十一|双十|三星|四川|三国|七夕|九寨|二手|三亚|一个人|三天两头|千万|两会|四季|两年前|两人世界|七天|三本|二本|一本|两天一夜|十年前|第[一二三四五六七八九十\d]+方|三个代表|110|119|120|95\d+|10086|10010")
+_HAN = re.compile(
+    rf"(?<![一二三四五六七八九十百千万亿几双第星周期零〇\d点*月])([二两三四五六七八九十](?:十[一二三四五六七八九]?)?|十[一二三四五六七八九])(?=(?:{_COUNTER}))(?![万亿级号])"
+)
+_FIXED = re.compile(
+    r"360|12306|百度|五一|十一|双十|三星|四川|三国|七夕|九寨|二手|三亚|一个人|三天两头|千万|两会|四季|两年前|两人世界|七天|三本|二本|一本|两天一夜|十年前|第[一二三四五六七八九十\d]+方|三个代表|110|119|120|95\d+|10086|10010"
+)
 
 
 def _value(text: str) -> int:
@@ -34,7 +38,11 @@ def _written(value: int, counter: bool = True) -> str:
 def _other(value: int, draw: Draw) -> int:
     if 1900 <= value <= 2035:
         return value + draw.rng.choice([-8, -5, -3, -2, 2, 3, 4])
-    scaled = [round(value * factor) for factor in (0.3, 0.5, 1.6, 2, 3, 5)] + [value + 2, value + 3, value + 6]
+    scaled = [round(value * factor) for factor in (0.3, 0.5, 1.6, 2, 3, 5)] + [
+        value + 2,
+        value + 3,
+        value + 6,
+    ]
     return draw.rng.choice([new for new in scaled if new > 1 and (new >= value * 1.5 or new <= value * 0.67)])
 
 
@@ -48,10 +56,16 @@ def change_number(text: str, draw: Draw) -> str | None:
 
     def han(match: re.Match[str]) -> str | None:
         value = _value(match[1])
-        usable = [n for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30) if n >= value * 1.5 or n <= value * 0.67]
+        usable = [
+            n for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30) if n >= value * 1.5 or n <= value * 0.67
+        ]
         return _written(draw.rng.choice(usable))
 
-    return one_of(text, draw, _FIGURE, figure) or one_of(text, draw, _HAN, han) or one_of(text, draw, _PLAIN, figure)
+    return (
+        one_of(text, draw, _FIGURE, figure)
+        or one_of(text, draw, _HAN, han)
+        or one_of(text, draw, _PLAIN, figure)
+    )
 
 
 def write_number(text: str, draw: Draw) -> str | None:
@@ -78,7 +92,10 @@ _KINDS = (
     ("兆", "G", "T"),
 )
 _COUNT = r"(?<![\d第*月\-年.])(\d{1,6}|[两三四五六七八九十]|几|多少)"
-_UNIT = re.compile(_COUNT + "(分钟|小时|天|周|个月|年|公斤|斤|公里|米|厘米|毫升|升|元|美元|平方米)(?![钱级月之初底份代河饭然气生内色级度后前])")
+_UNIT = re.compile(
+    _COUNT
+    + "(分钟|小时|天|周|个月|年|公斤|斤|公里|米|厘米|毫升|升|元|美元|平方米)(?![钱级月之初底份代河饭然气生内色级度后前])"
+)
 
 
 def change_unit(text: str, draw: Draw) -> str | None:
@@ -89,7 +106,9 @@ def change_unit(text: str, draw: Draw) -> str | None:
     def new(match: re.Match[str]) -> str | None:
         if match[1].isdigit() and 1900 <= int(match[1]) <= 2035:
             return None
-        if match[2] == "年" and not re.search("[了期过约用存贷借还干学当住欠隔等每分晚]$", text[: match.start()]):
+        if match[2] == "年" and not re.search(
+            "[了期过约用存贷借还干学当住欠隔等每分晚]$", text[: match.start()]
+        ):
             return None  # a reign or a school year
         kind = next(kind for kind in _KINDS if match[2] in kind)
         usable = [other for other in kind if other != match[2] and draw.allows(f"unit {other}")]
@@ -98,9 +117,34 @@ def change_unit(text: str, draw: Draw) -> str | None:
     return one_of(text, draw, _UNIT, new)
 
 
-_EXACT = {"小时": ("分钟", 60), "个小时": ("分钟", 60), "年": ("个月", 12), "周": ("天", 7), "个星期": ("天", 7), "公斤": ("斤", 2), "米": ("厘米", 100), "公里": ("米", 1000), "分钟": ("秒", 60), "升": ("毫升", 1000)}
-_SAME = {"公斤": "千克", "公里": "千米", "元": "块钱", "分钟": "分", "平方米": "平米", "周": "个星期", "小时": "个小时", "毫升": "ml", "厘米": "cm", "美元": "美金", "天": "日"}
-_MEASURE = re.compile(r"(?<![\d第*月\-年.])(\d{1,5}|[两三四五六七八九十])(个小时|小时|年|周|个星期|公斤|米|公里|分钟|升|元|平方米|毫升|厘米|美元)(?![钱级月之初底份代河饭然气生色度的前后])")
+_EXACT = {
+    "小时": ("分钟", 60),
+    "个小时": ("分钟", 60),
+    "年": ("个月", 12),
+    "周": ("天", 7),
+    "个星期": ("天", 7),
+    "公斤": ("斤", 2),
+    "米": ("厘米", 100),
+    "公里": ("米", 1000),
+    "分钟": ("秒", 60),
+    "升": ("毫升", 1000),
+}
+_SAME = {
+    "公斤": "千克",
+    "公里": "千米",
+    "元": "块钱",
+    "分钟": "分",
+    "平方米": "平米",
+    "周": "个星期",
+    "小时": "个小时",
+    "毫升": "ml",
+    "厘米": "cm",
+    "美元": "美金",
+    "天": "日",
+}
+_MEASURE = re.compile(
+    r"(?<![\d第*月\-年.])(\d{1,5}|[两三四五六七八九十])(个小时|小时|年|周|个星期|公斤|米|公里|分钟|升|元|平方米|毫升|厘米|美元)(?![钱级月之初底份代河饭然气生色度的前后])"
+)
 
 
 def rewrite_unit(text: str, draw: Draw) -> str | None:
