@@ -94,7 +94,7 @@ def main() -> None:
     if arguments.data is None:
         print("no --data: nothing measured")
         return
-    draw = random.Random(arguments.seed)  # noqa: S311 - a sample, no secret
+    draw = random.Random(arguments.seed)
     seen: list[tuple[str, str]] = []
     print(f"{'set':42} {'label 1 vetoed':>22}  {'label 0 vetoed':>22}")
     for path in sorted(arguments.data.glob("*/*.jsonl")):

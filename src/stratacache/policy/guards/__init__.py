@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from stratacache.policy.guards import (
     antonyms,
+    comparison,
+    direction,
+    entities,
+    identifiers,
     language,
     negation,
     numbers,
+    quantifiers,
+    question,
+    roles,
 )
 from stratacache.policy.guards.finding import Examination, Finding, Verdict
 from stratacache.policy.guards.pair import Pair
@@ -21,8 +28,15 @@ from stratacache.policy.guards.reading import MAX_CHARS, read
 _GUARDS = (
     language.check,
     numbers.check,
+    identifiers.check,
+    entities.check,
     negation.check,
     antonyms.check,
+    comparison.check,
+    direction.check,
+    roles.check,
+    quantifiers.check,
+    question.check,
 )
 
 

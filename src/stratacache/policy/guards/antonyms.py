@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stratacache.policy.guards import lexicon
+from stratacache.policy.guards import comparison, lexicon
 from stratacache.policy.guards.finding import Finding, Verdict
 from stratacache.policy.guards.negators import asks_yes_or_no, negators
 from stratacache.policy.guards.pair import Pair
@@ -46,6 +46,9 @@ def _stems(word: str) -> str:
 
 ENGLISH = _table("antonyms_en.txt", True)
 CHINESE = _table("antonyms_zh.txt", False)
+_SMALL_WORDS = frozenset(
+    _stems(w) for line in lexicon.sections("antonyms_en.txt")["prepositions"] for w in line.split()
+)
 _LONGEST = max(len(word) for word in CHINESE)
 
 
@@ -96,16 +99,22 @@ def opposites(pair: Pair) -> list[Opposite]:
 
 def _within(word: str, other: str) -> bool:
     """不推荐 holds 推荐: the negation guard's matter unless it says more."""
-    return len(word) == 1 and word in other or len(other) == 1 and other in word
+    return (len(word) == 1 and word in other) or (len(other) == 1 and other in word)
 
 
 def check(pair: Pair) -> list[Finding]:
     """Veto when the rest is alike and nothing turns the meaning back; a changed negation beside it may do so."""
     found = opposites(pair)
-    if not found:
+    if not found or comparison.turned(pair):
         return []
     best = max(found, key=lambda one: (len(one.asked) + len(one.stored), one.asked, one.stored))
-    return [Finding("antonyms", _judge(pair, found, best), f"{best.asked} / {best.stored}")]
+    return [
+        Finding(
+            "antonyms",
+            _judge(pair, found, best),
+            f"{_surface(best.asked, pair.asked)} / {_surface(best.stored, pair.stored)}",
+        )
+    ]
 
 
 def _judge(pair: Pair, found: list[Opposite], best: Opposite) -> Verdict:
@@ -115,9 +124,30 @@ def _judge(pair: Pair, found: list[Opposite], best: Opposite) -> Verdict:
     if best.scale and (asks_yes_or_no(pair.asked) or asks_yes_or_no(pair.stored)):
         return "unsure"
     asked, stored = _units(best.asked), _units(best.stored)
-    if len(best.asked) == 1 or len(best.stored) == 1:
-        return "veto" if pair.others(asked, stored) == 0 else "unsure"
+    if len(best.asked) == 1 or len(best.stored) == 1 or {best.asked, best.stored} & _SMALL_WORDS:
+        return "veto" if pair.differ_only_in(asked, stored) else "unsure"
+    if _mentions_both(pair, best):
+        return "unsure"
     return "veto" if pair.likeness(asked, stored) >= _ALIKE else "unsure"
+
+
+def _surface(word: str, reading: Reading) -> str:
+    """The word as the text has it, for its stem is no word."""
+    first = word.partition(" ")[0]
+    token = next((token for token in reading.tokens if token.stem.startswith(first)), None)
+    if word in CHINESE or token is None:
+        return word
+    return reading.text[token.start :].split(" ")[0].strip("?.,!:;") if " " not in word else word
+
+
+def _mentions_both(pair: Pair, best: Opposite) -> bool:
+    """花呗开通了怎么关 has 关 of 关闭, in short: what opens may be named beside what is asked."""
+    if best.asked not in CHINESE:
+        return False
+    own, other = set(best.asked), set(best.stored)
+    return any(char in pair.asked.text for char in other - own) or any(
+        char in pair.stored.text for char in own - other
+    )
 
 
 def _units(word: str) -> list[str]:

@@ -6,6 +6,7 @@ from stratacache.policy.guards.antonyms import opposites
 from stratacache.policy.guards.finding import Finding
 from stratacache.policy.guards.negators import asks_yes_or_no, negators
 from stratacache.policy.guards.pair import Pair
+from stratacache.policy.guards.stem import stem
 
 
 def check(pair: Pair) -> list[Finding]:
@@ -22,9 +23,15 @@ def check(pair: Pair) -> list[Finding]:
         )
     asking = asks_yes_or_no(pair.asked) or asks_yes_or_no(pair.stored)
     drop_asked, drop_stored = _units(asked), _units(stored)
-    sure = not asking and not opposites(pair) and pair.others(drop_asked, drop_stored) == 0
+    sure = not asking and not opposites(pair) and pair.differ_only_in(drop_asked, drop_stored)
     return [Finding("negation", "veto" if sure else "unsure", detail)]
 
 
 def _units(found: tuple[str, ...]) -> list[str]:
-    return [unit for word in found for unit in (list(word) if word > "\u3400" else word.split())]
+    """The units of what negates, with the auxiliary that comes along: "do you not like" for "you like"."""
+    units = [
+        unit
+        for word in found
+        for unit in (list(word) if word > "\u3400" else [stem(part) for part in word.split()])
+    ]
+    return [*units, "do", "be", "can"] if any(unit.isascii() for unit in units) else [*units, "有", "能"]

@@ -10,6 +10,8 @@ from stratacache.policy.guards.quantities import Quantity, quantities
 
 _EXACT = 1e-6
 """Relative difference that is only one of floating point."""
+_ALIKE = 0.4
+"""Below this likeness a number may belong to what the asker tells, not to what is asked."""
 _ROUGH = 0.06
 """Up to this, figures in two families of a dimension (8 km, 5 miles; 60 days, 2 months) may be meant as one."""
 
@@ -22,7 +24,7 @@ def check(pair: Pair) -> list[Finding]:
     left, right = _unmatched(asked, stored)
     if not left and not right:
         return [Finding("numbers", "pass", _shown(asked))]
-    return [Finding("numbers", _judge(left, right), f"{_shown(left)} / {_shown(right)}")]
+    return [Finding("numbers", _judge(pair, left, right), f"{_shown(left)} / {_shown(right)}")]
 
 
 def _unmatched(
@@ -46,7 +48,9 @@ def _equal(one: Quantity, other: Quantity) -> bool:
     if "version" in (one.dimension, other.dimension):
         return one.digits == other.digits
     if "" in (one.dimension, other.dimension):
-        return _bare_value(one) == _bare_value(other)
+        years = "year" in (one.dimension, other.dimension)
+        values = _bare_value(one), _bare_value(other)
+        return values[0] == values[1] or (years and min(values) < 100 and max(values) % 100 == min(values))
     return _COUNTS.issuperset((one.dimension, other.dimension)) and one.value == other.value
 
 
@@ -63,7 +67,20 @@ def _bare_value(quantity: Quantity) -> float:
 
 
 _MEASURED = frozenset(
-    "time length mass volume data bits speed power voltage frequency temperature angle share".split()
+    (
+        "time",
+        "length",
+        "mass",
+        "volume",
+        "data",
+        "bits",
+        "speed",
+        "power",
+        "voltage",
+        "frequency",
+        "angle",
+        "share",
+    )
 )
 
 
@@ -71,9 +88,11 @@ def _near(one: float, other: float, tolerance: float) -> bool:
     return abs(one - other) <= tolerance * max(abs(one), abs(other))
 
 
-def _judge(left: Sequence[Quantity], right: Sequence[Quantity]) -> Verdict:
+def _judge(pair: Pair, left: Sequence[Quantity], right: Sequence[Quantity]) -> Verdict:
     """Sure only of two figures of one kind: a price here and an age there may be the asker's circumstances."""
     if not left or not right:
+        return "unsure"
+    if pair.likeness() < _ALIKE:
         return "unsure"
     rivals = [(one, other) for one in left for other in right if _comparable(one, other)]
     if not rivals:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-_EN_ONES = {
-    word: value
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
-        " seventeen eighteen nineteen".split()
-    )
-}
-_EN_TENS = dict(
-    zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True)
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen"
 )
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ORDINALS = (
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
+    " fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
+)
+
+_EN_ONES = {word: value for value, word in enumerate(_ONES.split(" "))}
+_EN_TENS = dict(zip(_TENS.split(" "), range(20, 100, 10), strict=True))
 EN_SCALES = {
     "hundred": 100.0,
     "thousand": 1e3,
@@ -29,14 +31,7 @@ EN_SCALES = {
     "bn": 1e9,
 }
 EN_WORDS = _EN_ONES | _EN_TENS
-EN_ORDINALS = {
-    word: value
-    for value, word in enumerate(
-        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth"
-        " fifteenth sixteenth seventeenth eighteenth nineteenth twentieth".split(),
-        start=1,
-    )
-}
+EN_ORDINALS = {word: value for value, word in enumerate(_ORDINALS.split(" "), start=1)}
 _ZH_DIGITS = {char: value for value, char in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2, "俩": 2}
 _ZH_SCALES = {"十": 10, "百": 100, "千": 1000}
 _ZH_GROUPS = {"万": 10_000, "亿": 100_000_000}

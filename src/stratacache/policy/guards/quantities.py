@@ -49,14 +49,12 @@ def _longest_first(words: list[str]) -> str:
 
 
 UNITS = _units()
+_MONTH_NAMES = (
+    "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sep sept|october oct"
+    "|november nov|december dec"
+)
 _MONTHS = {
-    name: month
-    for month, names in enumerate(
-        "january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sep sept|october oct"
-        "|november nov|december dec".split("|"),
-        start=1,
-    )
-    for name in names.split()
+    name: month for month, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split(" ")
 }
 _MONTH = _longest_first(list(_MONTHS))
 _BARE_MONTH = _longest_first([name for name in _MONTHS if len(name) > 4 and name != "march"])
@@ -162,11 +160,16 @@ def _digits(match: Match) -> list[Quantity]:
 
 def _words(match: Match) -> list[Quantity]:
     names = [word for word in re.split(r"[ -]", match["n"]) if word not in ("and", "a", "an")]
-    return _measured(numerals.english(names), match["unit"], "", match[0].strip())
+    value = numerals.english(names)
+    if value == 1 and match["unit"] and UNITS[match["unit"]].dimension == "count":
+        return []
+    return _measured(value, match["unit"], "", match[0].strip())
 
 
 def _zh_words(match: Match) -> list[Quantity]:
     value = numerals.chinese(match["n"])
+    if value == 1 and UNITS[match["unit"].removeprefix("多")].dimension == "count":
+        return []  # 一个, 一次: no count, as "a" is none
     half = 0.5 if match["half"] else 0.0
     return _measured(value + half, match["unit"], "", match[0].strip())
 
@@ -213,7 +216,8 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
     ),
     (
         re.compile(
-            rf"(?P<half>下午|晚上|傍晚|上午|早上|凌晨|中午)?(?<![\d.])(?P<h>[012]?\d|十[一二]?|[一二两三四五六七八九]) ?点"
+            r"(?P<half>下午|晚上|傍晚|上午|早上|凌晨|中午)?"
+            r"(?<![\d.])(?P<h>[012]?\d|十[一二]?|[一二两三四五六七八九]) ?点"
             r"(?:钟|半|整|(?P<m>[0-5]\d)分?|(?![击赞评开心子数券卡什\d]))"
         ),
         _zh_clock,
@@ -233,7 +237,8 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
     (re.compile(rf"百分之(?P<n>\d+(?:\.\d+)?|{_ZH}+)"), _share),
     (
         re.compile(
-            rf"\bhalf (?:an? )?(?P<unit>hour|day|year|month|dozen|mile|litre|liter)\b|(?<!个)半个?(?P<zh>小时|天|年|月|钟头)"
+            r"\bhalf (?:an? )?(?P<unit>hour|day|year|month|dozen|mile|litre|liter)\b"
+            r"|(?<!个)半个?(?P<zh>小时|天|年|月|钟头)"
         ),
         _half,
     ),

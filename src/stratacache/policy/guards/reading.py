@@ -36,6 +36,7 @@ _HAN = re.compile(f"[{HAN}]")
 _STOP = lexicon.sections("function_words.txt")
 STOP_STEMS = frozenset(stem(word) for word in lexicon.words(_STOP["en"]))
 _STOP_CHARS = frozenset("".join(_STOP["zh characters"]).replace(" ", ""))
+_PARTICLES = frozenset(stem(word) for word in lexicon.words(_STOP["particles"]))
 _STOP_HAN = re.compile("|".join(sorted(lexicon.words(_STOP["zh words"]), key=len, reverse=True)))
 
 
@@ -48,10 +49,11 @@ class Reading:
         cut: the text went on.
         tokens: in order.
         stems: of the tokens that are no marks, in order.
+        every: how often each stem or ideograph occurs; only articles and particles are left out.
         content: how often each content unit occurs: stems without function words, single ideographs without particles.
     """
 
-    __slots__ = ("_facts", "content", "cut", "has_han", "lower", "stems", "text", "tokens")
+    __slots__ = ("_facts", "content", "cut", "every", "has_han", "lower", "stems", "text", "tokens")
 
     def __init__(self, text: str) -> None:
         self.cut = len(text) > MAX_CHARS
@@ -61,6 +63,7 @@ class Reading:
         self.has_han = not self.text.isascii() and _HAN.search(self.text) is not None
         self.tokens = tuple(_tokens(self.text))
         self.stems = tuple(token.stem for token in self.tokens if token.kind != "mark")
+        self.every = Counter(unit for unit in self.stems if unit not in _PARTICLES)
         self.content = _content(self)
         self._facts: dict[Callable[[Reading], Any], Any] = {}
 

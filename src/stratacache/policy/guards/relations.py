@@ -1,0 +1,49 @@
+"""Ordered relations in a text: what stands left and right of a word such as *than*, *before*, *to* or 比.
+
+The sides are taken as bags of content words near the word, so no grammar is needed: an exchange shows when a word of
+one text's left side stands right in the other, and the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from stratacache.policy.guards.reading import STOP_STEMS, Token
+
+Order = Literal["same", "swapped", "unclear"]
+NEAR = 6
+"""Tokens looked at on either side."""
+
+
+class Relation(NamedTuple):
+    """``pole``: +1 or -1 by which end the left side takes; 0 when the scale's word is not known."""
+
+    scale: str
+    pole: int
+    left: frozenset[str]
+    right: frozenset[str]
+
+
+def side(tokens: Sequence[Token], ends: frozenset[str]) -> frozenset[str]:
+    """Content stems of the tokens up to a mark or one of ``ends``; at most ``NEAR`` tokens."""
+    found = set()
+    for token in tokens[:NEAR]:
+        if token.kind == "mark" or token.stem in ends:
+            break
+        if token.stem not in STOP_STEMS:
+            found.add(token.stem)
+    return frozenset(found)
+
+
+def order(one: Relation, other: Relation) -> Order:
+    """Whether two relations have their sides alike or exchanged, by the words that tell the sides apart."""
+    left, right = one.left - one.right, one.right - one.left
+    other_left, other_right = other.left - other.right, other.right - other.left
+    kept = (left & other_left, right & other_right)
+    moved = (left & other_right, right & other_left)
+    if all(moved) and not any(kept):
+        return "swapped"
+    if all(kept) and not any(moved):
+        return "same"
+    return "unclear"
