@@ -16,12 +16,19 @@ def _ended(text: str, addition: str) -> str:
     return f"{body[: end.start()].rstrip()} {addition}{end[0]}"
 
 
+_ADVICE = re.compile(
+    r"(?:how (?:do|can|should|to|could) |what (?:should|can|could) (?:i|we|you) |what (?:is|are) (?:the |some )?(?:best|good|easiest|fastest|foods?)|which (?:is|are) the|where (?:can|should|do) i )",
+    re.I,
+)
+
+
 def add_modifier(text: str, draw: Draw) -> str | None:
     """A condition on whom, where or with what, of a kind the topic makes decisive: medicine while pregnant."""
     if (
         len(text) > 90
         or re.search(r"[.!?].*[?.!]|[,:\"]", text)
-        or not re.match(r"(?:how|what|which|where)\b", text, re.I)
+        or not _ADVICE.match(text)
+        or "difference" in text
     ):
         return None
     options = [
@@ -47,7 +54,8 @@ def add_adjective(text: str, draw: Draw) -> str | None:
             if draw.allows(f"narrowed {a} {match[0].lower()}") and a not in text.lower()
         ]
         if usable and re.search(
-            r"\b(?:best|a|an|my|new|the|buy|good|cheap|rent|sell|clean|fix|get|cook|make|choose)$", before
+            r"\b(?:best|buy|good|cheap|rent|sell|cook|make|choose|clean|fix|open|apply for|insure|hire|pay for)(?: an?| the| my)?$",
+            before,
         ):
             new = draw.rng.choice(usable)
             if before.endswith((" a", " an")):
@@ -152,6 +160,12 @@ _MY_DATA = re.compile(
 )
 
 
+_ACCESS = re.compile(
+    r"^(?:how|where|can|what) .*\b(?:access|check|see|view|read|reset|change|log|close|get into|find out)\b",
+    re.I,
+)
+
+
 def change_person(text: str, draw: Draw) -> str | None:
     """Can I -> can my landlord; my password -> someone else's password: who asks decides the answer."""
     if re.search(r"\b(?:me|mine|myself|i'm|i've)\b", text, re.I):
@@ -166,6 +180,8 @@ def change_person(text: str, draw: Draw) -> str | None:
         )
         if moved:
             return moved
+    if not _ACCESS.search(text):
+        return None  # a fault is explained alike whosever it is; access is not
     owners = [
         owner
         for owner in ("someone else's", "my boss's", "my neighbor's", "my ex's", "a stranger's")
@@ -177,7 +193,7 @@ def change_person(text: str, draw: Draw) -> str | None:
 
 
 _ONE = re.compile(
-    r"^(how|where|when|what) (do|can|should|could) i\b(?! (?:get|make|stop) (?:my|over|rid))", re.I
+    r"^(how|where|when|what) (do|can|should|could) i\b(?! should)(?! (?:get|make|stop) (?:my|over|rid))", re.I
 )
 
 
@@ -252,7 +268,7 @@ def change_question_word(text: str, draw: Draw) -> str | None:
 
 
 _NEED = re.compile(
-    r"\b((?:need|require|requires|bring|have|both|requiring|with)\b[^?]{0,30}?\b(?:an? )?\w+) and (?=(?:an? )?\w+(?: \w+)?[?.]?$)",
+    r"\b((?:need|require|requires|bring|both|requiring)\b[^?]{0,30}?\b(?:an? )?\w+) and (?=(?:an? )?\w+(?: \w+)?[?.]?$)",
     re.I,
 )
 _AND = re.compile(r"\b(?:both )?([A-Z]\w+) and ([A-Z]\w+)(?=[?.,!]|$)")
@@ -260,7 +276,7 @@ _AND = re.compile(r"\b(?:both )?([A-Z]\w+) and ([A-Z]\w+)(?=[?.,!]|$)")
 
 def and_to_or(text: str, draw: Draw) -> str | None:
     """need A and B -> need A or B."""
-    if re.search(r"between|differen|relation|compare|\bor\b|common", text, re.I):
+    if re.search(r"between|differen|relation|compare|\bno\b|\bor\b|common", text, re.I):
         return None
     return one_of(text, draw, _NEED, lambda m: f"{m[1].replace('both ', '')} or ")
 

@@ -209,7 +209,12 @@ def write_money(text: str, draw: Draw) -> str | None:
         one_of(text, draw, _DOLLARS, new)
         or one_of(text, draw, re.compile(r"(?<=\d)%(?! off)"), lambda _: " percent")
         or one_of(text, draw, re.compile(r"(?<![\w.,])(\d{1,3}),(\d{3})(?![\w,.])"), lambda m: m[1] + m[2])
-        or one_of(text, draw, re.compile(r"(?<![\w.,$])(\d{1,3})(000)(?![\w,.])"), lambda m: f"{m[1]},{m[2]}")
+        or one_of(
+            text,
+            draw,
+            re.compile(r"(?<![\w.,$])(?!2000)(\d{1,3})(000)(?![\w,.])"),
+            lambda m: f"{m[1]},{m[2]}",
+        )
     )
 
 

@@ -13,8 +13,7 @@ _FROM_TO = re.compile(
     rf"\bfrom ({_NOUN}) to ({_NOUN})(?=[?.!,]|$| (?:in|on|by|via|for|without|using|with|at)\b)"
 )
 _CONVERT = re.compile(
-    rf"\b((?:convert|translate|change|turn|migrate|transform|converting|exchange)(?: an?| my)?) ({_NOUN}) (?:to|into) ({_NOUN})(?=[?.!,]|$)",
-    re.I,
+    rf"\b((?i:convert|translate|migrate|transform|converting|exchange)(?: an?| my)?) ({_NOUN}) (?:to|into) ({_NOUN})(?=[?.!,]|$)"
 )
 _SYMMETRIC = re.compile(r"\b(?:distance|far|long|difference|between|back|relation|similar|compare)\b", re.I)
 _NO_PLACE = re.compile(
@@ -76,8 +75,7 @@ _OPPOSITE = {
     "worse": "better", "more powerful": "less powerful", "harder": "easier", "smaller": "larger",
 }  # fmt: skip
 _COMPARED = re.compile(
-    rf"^((?:why|how|in what ways?|how much|when) (?:is|are|was|were) )({_NOUN}) ((?:so much |much |so |considered )?)({'|'.join(_OPPOSITE)}) than ({_NOUN})(?=[?.!,]|$)",
-    re.I,
+    rf"^((?i:why|how|in what ways?|how much|when) (?:is|are|was|were) )((?:an? |the )?{_NOUN}) ((?:so much |much |so |considered )?)({'|'.join(_OPPOSITE)}) than ((?:an? |the )?{_NOUN})(?=[?.!,]|$)"
 )
 _NO_COMPARED = re.compile(
     r"^(?:it|there|he|she|they|this|that|usual|other|others|i|we|you|me|ever|most|before|him|her|them)$", re.I
@@ -120,8 +118,7 @@ _TRANSITIVE = {
     "kill": "killed", "destroy": "destroyed", "rule": "ruled", "admire": "admired", "trust": "trusted", "control": "controlled",
 }  # fmt: skip
 _WHO_WHOM = re.compile(
-    rf"\b(why|when|how) (did|does|do|will|would|can|could) ({_NOUN}) ({'|'.join(_TRANSITIVE)}) ({_NOUN})(?=[?.!,]|$| in\b)",
-    re.I,
+    rf"\b((?i:why|when|how)) (did|does|do|will|would|can|could) ({_NOUN}) ({'|'.join(_TRANSITIVE)}) ({_NOUN})(?=[?.!,]|$)"
 )
 _PERSON = r"(someone|somebody|my \w+|he|she|they|a (?:guy|girl|friend|person|man|woman))"
 _TO_ME = re.compile(
@@ -130,7 +127,7 @@ _TO_ME = re.compile(
 )
 _OBJECTIVE = {"he": "him", "she": "her", "they": "them"}
 _NO_ROLE = re.compile(
-    r"^(?:i|it|you|we|they|he|she|people|this|that|your|my|the|a|an|one|us|me|them|someone|anyone|is|are|his|her)$",
+    r"^(?:i|it|you|we|they|he|she|people|this|that|your|my|the|a|an|one|us|me|them|someone|anyone|is|are|his|her|not|some|men|women|guys|everyone)$",
     re.I,
 )
 
@@ -199,7 +196,7 @@ def _who_passive(draw: Draw):  # type: ignore[no-untyped-def]
 
 
 _FRONT = re.compile(
-    r"^((?:how|what|why|where|when|which|who|is|are|can|do|does|should) .{8,70}?) ((?:in|for|after|before|during|on|without) [^,?]{3,30})\?$",
+    r"^((?:how|what|why|where|when|which|who|is|are|can|do|does|should) .{8,70}?) ((?:in|after|before|during|without) [^,?()]{3,30})\?$",
     re.I,
 )
 _NO_FRONT = re.compile(r"\b(?:and|or|that|who|which|because|if|to|it|than|as|of|not)\b", re.I)

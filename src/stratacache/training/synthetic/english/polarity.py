@@ -49,7 +49,7 @@ def add_negation(text: str, draw: Draw) -> str | None:
 
     Only where the negated question has another answer: "Can I" and "Can't I" ask the same.
     """
-    if _has_negation(text) or " or " in text:
+    if _has_negation(text) or re.search(r" or | and (?:how|why|what|do)\b", text):
         return None
     return (
         one_of(text, draw, _WHY, lambda m: f"{m[1]} {_AUXILIARY[m[2].lower()]}")
@@ -64,10 +64,15 @@ def remove_negation(text: str, draw: Draw) -> str | None:
     if _NO_NEGATION.search(text) or len(_NEGATED.findall(text)) > 1:
         return None
     found = _NEGATED.search(text)
+    if re.search(r"[,.;?!].", text):
+        return None  # one clause: elsewhere the negation may not decide the answer
     polar = found and found.start() == 0
     if found and not polar and not re.search(r"\bdidn't\b|\bdo(?:es)?n't (?:have to|need)", text, re.I):
         plain = _PLAIN[found[1].lower()]
         after = text[found.end() :]
+        asked = re.search(r"(?:why|how|what|who|when|where|which \w+)$", text[: found.start()].rstrip(), re.I)
+        if re.match(r" (?:it|this|that|there|he|she|they|we|you|i|the|my)\b", after, re.I) and not asked:
+            return None  # inverted: a polar question within
         subject_before = re.search(
             r"(?:^|[ ,.])(?:why|how|what|when|where|who|which|do|so)(?: come)?$",
             text[: found.start()].rstrip(),
@@ -113,12 +118,6 @@ def expand_negation(text: str, draw: Draw) -> str | None:
     to_be = {"i": "am", "we": "are", "you": "are", "they": "are"}
     return (
         one_of(text, draw, _NEGATED, long_form)
-        or one_of(
-            text,
-            draw,
-            re.compile(r"\bwithout (?=using\b|a\b|an\b|my\b)", re.I),
-            lambda m: "with no " if False else None,
-        )
         or one_of(text, draw, statement, lambda m: f"{m[1]} {to_be[m[1].lower()]} unable to")
         or unable
     )
