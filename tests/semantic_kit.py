@@ -13,7 +13,7 @@ from stratacache.policy.key import exact_key
 from stratacache.policy.normalise import normalise
 from stratacache.policy.partition import Unfit
 from stratacache.ports import Vector
-from stratacache.tiers.semantic_parts import Decisions
+from stratacache.tiers.semantic_parts import Decisions, Source
 from stratacache.tiers.semantic_question import Asked, read_question
 from stratacache.types import CacheControl, Candidate, Entry, IndexStats, Key, Question, Request, Scope
 from stratacache.wiring import SemanticModels
@@ -26,6 +26,7 @@ class Class(msgspec.Struct, frozen=True):
     kind: str
     reason: str
     stands_alone: bool
+    risk: str = ""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -42,16 +43,17 @@ class Examination(msgspec.Struct, frozen=True):
 class Ruling(msgspec.Struct, frozen=True):
     choice: Choice
     threshold: float = 0.9
+    checked: float = 0.0
 
 
 def classify(question: str) -> Class:
-    """``today`` is time-bound, ``it`` needs context; all else is a fact."""
+    """``today`` is time-bound, ``it`` needs context; all else is a fact, about ``pills`` a medical one."""
     words = question.lower().strip("?").split()
     if "today" in words:
         return Class(False, "time_bound", "says today", True)
     if "it" in words:
         return Class(False, "context_dependent", "says it", False)
-    return Class(True, "fact", "asks for a fact", True)
+    return Class(True, "fact", "asks for a fact", True, "medical" if "pills" in words else "")
 
 
 def examine(asked: str, stored: str) -> Examination:
@@ -157,20 +159,49 @@ class Index:
 
 
 class FixedBound:
-    """Serves from ``serves`` on, explores from ``explores`` on."""
+    """Serves from ``serves`` on, explores from ``explores`` on, and checks every hit at weight ``checks``, if any."""
 
-    def __init__(self, serves: float = 0.9, explores: float = 0.5) -> None:
+    def __init__(self, serves: float = 0.9, explores: float = 0.5, checks: float = 0.0) -> None:
         self.serves = serves
         self.explores = explores
-        self.observed: list[tuple[str, bytes, float, bool]] = []
+        self.checks = checks
+        self.looks = 0
+        self.decided: list[tuple[str, bytes, float, str, str]] = []
+        self.observed: list[tuple[str, bytes, float, bool, str, float]] = []
+        self.forgotten: list[bytes] = []
 
-    def decide(self, scene: str, entry: bytes, probability: float, draw: float) -> Ruling:
+    def looked(self, scene: str, risk: str = "") -> None:
+        self.looks += 1
+
+    def decide(
+        self, scene: str, entry: bytes, probability: float, draw: float, *, risk: str = "", language: str = ""
+    ) -> Ruling:
+        self.decided.append((scene, entry, probability, risk, language))
         if probability >= self.serves:
-            return Ruling("serve", self.serves)
+            return Ruling("serve", self.serves, self.checks)
         return Ruling("explore" if probability >= self.explores else "reject", self.serves)
 
-    def observe(self, scene: str, entry: bytes, probability: float, right: bool) -> None:
-        self.observed.append((scene, entry, probability, right))
+    def observe(
+        self,
+        scene: str,
+        entry: bytes,
+        probability: float,
+        right: bool,
+        *,
+        source: Source = "explored",
+        weight: float = 1.0,
+        risk: str = "",
+        language: str = "",
+    ) -> None:
+        self.observed.append((scene, entry, probability, right, source, weight))
+
+    def forget(self, entry: bytes) -> None:
+        self.forgotten.append(entry)
+
+    def explain(
+        self, scene: str, entry: bytes, probability: float, *, risk: str = "", language: str = ""
+    ) -> dict[str, float]:
+        return {"adjusted": probability, "threshold": self.serves}
 
 
 def chat(

@@ -243,9 +243,7 @@ class System:
             labeller,
             self.flights,
             clock,
-            random.random,
             self.metrics.looked,
-            sample=settings.sample,
         )
         return SemanticParts(kindred, models, index, question_log, follower)
 

@@ -200,19 +200,19 @@ async def test_a_fresh_answer_beside_an_explored_one_is_a_label(fake: FakeUpstre
     kit.verifier.table["how is bread baked", STORED] = 0.7
     assert await kit.ask(question("how is bread baked")) == ("miss", "none", "explored")
     await kit.gateway.labelled()
-    assert [(p, right) for _, _, p, right in kit.bound.observed] == [(0.6, True), (0.7, False)]
+    assert [(p, right) for _, _, p, right, *_ in kit.bound.observed] == [(0.6, True), (0.7, False)]
 
 
 async def test_hits_are_sampled_for_a_fresh_answer(fake: FakeUpstream) -> None:
     embedder, verifier, bound = parts()
-    config = {"tiers": {"semantic": {"sample": 1}}}
-    async with running_gateway(fake, config, models=models(embedder, verifier, bound)) as gateway:
+    bound.checks = 20.0
+    async with running_gateway(fake, models=models(embedder, verifier, bound)) as gateway:
         kit = Kit(gateway, embedder, verifier, bound)
         await kit.tell()
         assert await kit.ask() == ("hit", "semantic", "semantic")
         await gateway.labelled()
         assert fake.chat_calls == 2
-        assert [right for *_, right in bound.observed] == [True]
+        assert [seen[3:] for seen in bound.observed] == [(True, "checked", 20.0)]
         assert (await kit.ask())[1] == "exact"  # the fresh answer was stored under its own key
 
 
@@ -225,7 +225,7 @@ async def test_shadow_answers_nobody_and_labels_what_it_would_have(fake: FakeUps
         assert await kit.ask() == ("miss", "none", "not_found")
         await gateway.labelled()
         assert gateway.system.metrics.summary()["semantic"]["lookups"] == {"no_candidate": 1, "shadow_hit": 1}
-        assert [right for *_, right in bound.observed] == [True]
+        assert [seen[3:] for seen in bound.observed] == [(True, "checked", 1.0)]
 
 
 async def test_explain_shows_candidates_findings_probabilities_and_verdict(kit: Kit) -> None:
@@ -237,7 +237,7 @@ async def test_explain_shows_candidates_findings_probabilities_and_verdict(kit: 
     assert (semantic["outcome"], semantic["kind"], semantic["language"]) == ("hit", "fact", "en")
     (look,) = semantic["looks"]
     assert (look["question"], look["guards"], look["probability"]) == (STORED, "pass", 0.97)
-    assert (look["choice"], look["threshold"], look["verdict"]) == ("serve", 0.9, "hit")
+    assert (look["verdict"], semantic["bound"]) == ("best", {"adjusted": 0.97, "threshold": 0.9})
     assert told["would_call_upstream"] is False
 
 
@@ -253,7 +253,7 @@ async def test_a_wrong_answer_is_gone_from_both_tiers(fake: FakeUpstream, kit: K
     assert (await kit.ask())[0] == "hit"
     async with kit.gateway.http.post(url, json={"entry": entry, "verdict": "wrong", "note": "?"}) as answer:
         assert (await answer.json())["removed"] is True
-    assert [right for *_, right in kit.bound.observed] == [True, False]
+    assert [seen[3:5] for seen in kit.bound.observed] == [(True, "feedback"), (False, "feedback")]
     assert (await kit.ask())[0] == "miss"
     assert (await kit.ask(question(STORED)))[0] == "miss"
     async with kit.gateway.http.post(url, json={"entry": "0" * 32, "verdict": "wrong"}) as answer:

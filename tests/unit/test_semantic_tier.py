@@ -135,6 +135,7 @@ async def test_an_index_that_lies_is_not_believed() -> None:
         (0.7, {}, "explored"),
         (0.95, {"min_confidence": 0.99}, "low_confidence"),
         (0.7, {"min_confidence": 0.99}, "low_confidence"),
+        (0.2, {"max_age": 5.0}, "too_old"),
         (0.95, {"max_age": 5.0}, "too_old"),
         (0.95, {"min_fresh": 95.0}, "too_old"),
     ],
@@ -148,7 +149,7 @@ async def test_what_is_not_good_enough_does_not_answer(
     bench.clock.advance(7)
     near = await bench.ask(chat(ASKED), **terms)
     assert (near.hit, near.reason) == (None, reason)
-    assert (near.rival is None) == (probability < 0.5)
+    assert (near.rival is None) == (reason != "explored")
 
 
 async def test_guards_veto_before_the_verifier_is_asked() -> None:
@@ -175,9 +176,17 @@ async def test_the_most_promising_are_verified_first_and_no_more_than_allowed() 
         "near",
     ]  # far is below the floor
     bench.verifier.asked.clear()
-    bench.verifier.otherwise = 0.95
+    bench.verifier.table[ASKED, "nearer"] = 0.96
+    bench.verifier.table[ASKED, "nearest"] = 0.95
+    near = await bench.ask(chat(ASKED))
+    assert near.hit is not None
+    assert near.hit.confidence == 0.96
+    assert len(bench.verifier.asked) == 2
+    bench.verifier.asked.clear()
+    bench.verifier.otherwise = bench.verifier.table[ASKED, "nearest"] = 0.99
     assert (await bench.ask(chat(ASKED))).hit is not None
-    assert len(bench.verifier.asked) == 1
+    assert len(bench.verifier.asked) == 1  # nothing better is looked for
+    assert len(bench.bound.decided) == bench.bound.looks == 3  # one ruling a request
 
 
 async def test_the_next_best_answers_when_the_best_is_gone() -> None:
@@ -302,6 +311,30 @@ async def test_equal_questions_at_a_time_share_one_look_up() -> None:
     assert all(near.hit for near in await asyncio.gather(*asking[1:]))
     assert (await stricter).reason == "low_confidence"
     assert bench.embedder.asked == [ASKED, ASKED]
+    assert len(bench.bound.decided) == 7  # each that got an answer counts
+
+
+async def test_the_bound_is_told_of_scene_risk_and_language() -> None:
+    bench = Bench()
+    bench.verifier.otherwise = 0.95
+    digest = await bench.stored(chat("take pills"))
+    assert (await bench.ask(chat("swallow pills"), scene="knowledge")).hit is not None
+    assert bench.bound.decided == [("knowledge", digest, 0.95, "medical", "en")]
+
+
+async def test_explaining_counts_nothing() -> None:
+    bench = Bench()
+    bench.verifier.otherwise = 0.95
+    await bench.stored(chat(STORED))
+    request = chat(ASKED)
+    terms = Terms(scene="default", tags=(), max_age=1000.0, min_fresh=0.0)
+    near = await bench.tier.explain(request, keyed(request), terms)
+    assert near.hit is not None
+    assert (near.bound["adjusted"], near.trace.looks[0].verdict) == (0.95, "best")
+    bench.verifier.otherwise = 0.3
+    near = await bench.tier.explain(request, keyed(request), terms)
+    assert (near.hit, near.reason) == (None, "unverified")
+    assert (bench.bound.looks, bench.bound.decided) == (0, [])
 
 
 async def test_a_refused_answer_is_never_served() -> None:

@@ -134,7 +134,7 @@ REFUSED = [
     ("tiers: {semantic: {max_error: 0}}", ["tiers.semantic.max_error: must be a number from 0.0001 to 0.2"]),
     ("tiers: {semantic: {max_errors: .1}}", ["semantic.max_errors: unknown key; did you mean 'max_error'?"]),
     ("tiers: {semantic: {mode: shadwo}}", ["tiers.semantic.mode: must be one of serve, shadow, off"]),
-    ("tiers: {semantic: {judge: m}}", ["tiers.semantic.judge: not available in this version"]),
+    ("tiers: {semantic: {judge: m}}", ["tiers.semantic.judge: no upstream serves 'm'"]),
     ("tiers: {semantic: {candidates: 0}}", ["candidates: must be a whole number from 1 to 50; got 0"]),
     ("tiers: {semantic: {candidates: 2}}", ["tiers.semantic.verify: is more than the 2 candidates"]),
     ("tiers: {semantic: {floor: 2}}", ["tiers.semantic.floor: must be a number from 0 to 1; got 2"]),

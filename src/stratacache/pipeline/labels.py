@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from stratacache.dialects import openai_chat, wire
 from stratacache.errors import ModelError, UpstreamError
@@ -13,11 +13,12 @@ from stratacache.policy.agreement import MAX_CHARS, compare_answers
 from stratacache.ports import Embedder
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_inquiry import Rival, Terms
-from stratacache.tiers.semantic_parts import Bound
+from stratacache.tiers.semantic_parts import Bound, Source
 from stratacache.types import JSON, Question
 
 log = logging.getLogger(__name__)
 
+Judge = Callable[[str, str, str], Awaitable[bool | None]]
 LIKENESS_TIMEOUT = 2.0  # seconds
 
 
@@ -28,6 +29,7 @@ class Labeller:
         witnessed: told when another principal got an answer that agrees: the question, and who that was.
         tally: counts each result: ``agree``, ``disagree``, ``unsure``, ``gone``, ``told_right``,
             ``told_wrong``.
+        judge: asked whether an answer, given to the second question, serves the first; None when there is none.
     """
 
     def __init__(
@@ -37,14 +39,18 @@ class Labeller:
         embedder: Embedder,
         witnessed: Callable[[Question, str], None],
         tally: Callable[[str], None],
+        judge: Judge | None = None,
     ) -> None:
         self._tier = tier
         self._bound = bound
         self._embedder = embedder
         self._witnessed = witnessed
         self._tally = tally
+        self._judge = judge
 
-    async def beside(self, flight: Flight, rival: Rival, terms: Terms) -> None:
+    async def beside(
+        self, flight: Flight, rival: Rival, terms: Terms, *, source: Source = "explored", weight: float = 1.0
+    ) -> None:
         """Wait for the answer of ``flight`` and judge ``rival`` by it. Raises only when cancelled."""
         try:
             landing = await flight.wait_landing()
@@ -58,19 +64,37 @@ class Labeller:
         if cached is None:
             self._tally("gone")
             return
-        agreement = compare_answers(fresh, cached, await self._cosine(fresh, cached))
-        self._tally(agreement)
-        if agreement == "unsure":
+        right = await self._agrees(rival, fresh, cached)
+        self._tally("unsure" if right is None else "agree" if right else "disagree")
+        if right is None:
             return
-        question = rival.candidate.question
-        self._bound.observe(terms.scene, question.digest, rival.probability, agreement == "agree")
-        if agreement == "agree" and rival.principal != question.principal:
-            self._witnessed(question, rival.principal)
+        question, asked = rival.candidate.question, rival.asked
+        self._bound.observe(
+            terms.scene,
+            question.digest,
+            rival.probability,
+            right,
+            source=source,
+            weight=weight,
+            risk=asked.risk,
+            language=asked.language,
+        )
+        if right and asked.principal != question.principal:
+            self._witnessed(question, asked.principal)
+
+    async def _agrees(self, rival: Rival, fresh: str, cached: str) -> bool | None:
+        """Whether the cached answer would have served; what the answers leave open a model may settle."""
+        agreement = compare_answers(fresh, cached, await self._cosine(fresh, cached))
+        if agreement != "unsure":
+            return agreement == "agree"
+        if self._judge is None:
+            return None
+        return await self._judge(rival.asked.question, rival.candidate.question.text, cached)
 
     def told(self, scene: str, entry: bytes, probability: float, *, right: bool) -> None:
         """A person says whether an answer that was served was right."""
         self._tally("told_right" if right else "told_wrong")
-        self._bound.observe(scene, entry, probability, right)
+        self._bound.observe(scene, entry, probability, right, source="feedback")
 
     async def _cosine(self, fresh: str, cached: str) -> float | None:
         try:

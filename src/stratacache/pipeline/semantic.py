@@ -18,6 +18,7 @@ from stratacache.ports import Clock
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_inquiry import Near, Rival, Terms
 from stratacache.tiers.semantic_learn import Learner
+from stratacache.tiers.semantic_parts import Source
 from stratacache.types import JSON, Entry, Key, Request, Versions
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,6 @@ class Kindred:
     """Answers questions with those of their kind, as far as the mode allows.
 
     Args:
-        sample: share of hits that are checked by a fresh answer; ``draw`` gives uniform draws from [0, 1).
         tally: counts what every look-up came to: ``hit``, ``shadow_hit`` or the reason why not.
     """
 
@@ -59,10 +59,7 @@ class Kindred:
         labeller: Labeller,
         flights: FlightTable,
         clock: Clock,
-        draw: Callable[[], float],
         tally: Callable[[str], None],
-        *,
-        sample: float,
     ) -> None:
         self.tier = tier
         self.learner = learner
@@ -70,9 +67,7 @@ class Kindred:
         self._labeller = labeller
         self._flights = flights
         self._clock = clock
-        self._draw = draw
         self._tally = tally
-        self._sample = sample
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def ask(self, request: Request, key: Key, plan: Plan) -> Near | None:
@@ -106,13 +101,13 @@ class Kindred:
     def check(
         self, request: Request, key: Key, plan: Plan, near: Near, versions: Versions | None, run: Run
     ) -> None:
-        """A hit was served: fetch a fresh answer for a share of them, with nobody waiting, and compare."""
-        if near.rival is None or plan.only_if_cached or not plan.store or self._draw() >= self._sample:
+        """A hit was served: when it is drawn for that, fetch a fresh answer, with nobody waiting, and compare."""
+        if near.rival is None or not near.checked or plan.only_if_cached or not plan.store:
             return
         if len(self._under_way) < MAX_UNDER_WAY:
             terms = terms_of(request, key, plan)
             seat = self._flights.board(key, versions, request.body, run, share=plan.share)
-            self._begin(self._checked(seat, near.rival, terms))
+            self._begin(self._checked(seat, near.rival, terms, near.checked))
 
     def watch(self, request: Request, key: Key, plan: Plan, near: Near | None, seat: Seat) -> None:
         """A call is under way, whose answer shows whether a stored one would have done."""
@@ -132,7 +127,7 @@ class Kindred:
         """What :meth:`ask` would find, in every mode but ``off``; nothing is counted."""
         if not plan.semantic or self.tier.mode == "off":
             return None
-        return await self.tier.lookup(request, key, terms_of(request, key, plan))
+        return await self.tier.explain(request, key, terms_of(request, key, plan))
 
     async def settled(self) -> None:
         """Return when every comparison under way is done."""
@@ -175,9 +170,9 @@ class Kindred:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a semantic answer could not be judged", exc_info=error)
 
-    async def _checked(self, seat: Seat, rival: Rival, terms: Terms) -> None:
+    async def _checked(self, seat: Seat, rival: Rival, terms: Terms, weight: float) -> None:
         try:
-            await self._labeller.beside(seat.flight, rival, terms)
+            await self._labeller.beside(seat.flight, rival, terms, source="checked", weight=weight)
         finally:
             seat.leave()
 
@@ -186,7 +181,9 @@ class Kindred:
         near = await self.tier.lookup(request, key, terms)
         self._tally("shadow_hit" if near.hit is not None else near.reason)
         if near.rival is not None:
-            await self._labeller.beside(flight, near.rival, terms)
+            # Every answer that would have been given is checked, so each counts for itself alone.
+            source: Source = "explored" if near.hit is None else "checked"
+            await self._labeller.beside(flight, near.rival, terms, source=source)
 
 
 def terms_of(request: Request, key: Key, plan: Plan) -> Terms:

@@ -347,7 +347,7 @@ def _explained(near: Near | None, mode: str) -> dict[str, JSON]:
     told: dict[str, JSON] = {"outcome": "miss", "reason": near.reason, "mode": mode}
     if near.hit is not None:
         told = {"outcome": "hit", "reason": near.hit.reason, "mode": mode, "age": near.hit.age}
-    return {**told, **msgspec.to_builtins(near.trace)}
+    return {**told, **msgspec.to_builtins(near.trace), "bound": dict(near.bound)}
 
 
 async def _hear(flight: Flight, request: Request) -> UpstreamError | None:

@@ -30,7 +30,6 @@ _KINDS: dict[str, type[Section]] = {"embedded": EmbeddedSettings, "openai": Open
 # for a typing error.
 _NOT_YET = {
     "UpstreamBase": {"replicas", "engine"},
-    "SemanticSettings": {"judge"},
     "PromptSettings": {"canonicalise", "relocate_volatile"},
     "KvSettings": {"affinity"},
 }

@@ -85,6 +85,7 @@ def check_tree(settings: Settings) -> Iterator[Problem]:
         )
     yield from _upstreams(settings)
     yield from _aliases(settings)
+    yield from _judge(settings)
     yield from _store(settings)
     yield from _workers(settings)
     yield from _scenes(settings.scenes)
@@ -243,6 +244,15 @@ def _aliases(settings: Settings) -> Iterator[Problem]:
             near = difflib.get_close_matches(model, [m for m in served if not is_pattern(m)], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             yield Problem(where, f"no upstream serves {model!r}{hint}")
+
+
+def _judge(settings: Settings) -> Iterator[Problem]:
+    judge = settings.tiers.semantic.judge
+    served = [model for upstream in settings.upstreams for model in upstream.models]
+    if judge is not None and not any(
+        matches(alias_chain(judge, settings.aliases)[-1], one) for one in served
+    ):
+        yield Problem(("tiers", "semantic", "judge"), f"no upstream serves {judge!r}")
 
 
 def alias_chain(name: str, aliases: Mapping[str, str]) -> list[str]:

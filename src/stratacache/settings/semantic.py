@@ -65,15 +65,16 @@ class SemanticSettings(Section, frozen=True, kw_only=True):
         int,
         meta("calls that may wait for a model thread", "a whole number from 0 to 10000", ge=0, le=10_000),
     ] = 64
-    sample: Annotated[
-        float,
-        meta(
-            "share of hits that are checked by a fresh answer behind the scenes",
-            "a number from 0 to 1",
-            ge=0,
-            le=1,
-        ),
-    ] = 0.01
+    judge: (
+        Annotated[
+            str, meta("model that settles what comparing answers leaves open", MODEL, pattern=MODEL_PATTERN)
+        ]
+        | None
+    ) = None
+    judge_per_minute: Annotated[
+        int,
+        meta("questions to the judge", "a whole number from 1 to 100000", ge=1, le=100_000),
+    ] = 10
     corroboration: Annotated[
         int,
         meta(

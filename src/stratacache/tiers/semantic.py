@@ -12,7 +12,7 @@ from stratacache.policy.normalise import normalise, tidy
 from stratacache.policy.partition import Scoped, Unfit, scope_of
 from stratacache.ports import Clock, Embedder, VectorIndex, Verifier
 from stratacache.tiers.exact import Get, age_of, staleness
-from stratacache.tiers.semantic_inquiry import Contender, Inquiry, Near, Rival, Terms
+from stratacache.tiers.semantic_inquiry import Best, Contender, Finding, Inquiry, Near, Rival, Terms
 from stratacache.tiers.semantic_parts import Bound, Decisions, Dependency, Limits, Passed
 from stratacache.tiers.semantic_question import Asked, read_question
 from stratacache.types import Absent, Candidate, Entry, Hit, Key, Question, Request
@@ -25,6 +25,7 @@ NOTHING_NEAR = "no_candidate"
 _GONE = frozenset({"entry_gone", "outdated", "index_disagrees"})
 """Reasons for which the index has no use for a question any more."""
 _FORGET_TIMEOUT = 5.0  # seconds
+_SURE = 0.98  # probability from which on nothing better is looked for
 
 
 class SemanticTier:
@@ -61,11 +62,53 @@ class SemanticTier:
         self._clock = clock
         self._draw = draw
         self.dependencies = {name: Dependency(name, clock) for name in ("embedder", "index", "verifier")}
-        self._under_way: dict[tuple[bytes, Terms], asyncio.Task[Near]] = {}
+        self._under_way: dict[tuple[bytes, Terms], asyncio.Task[Finding]] = {}
         self._forgetting: set[asyncio.Task[None]] = set()
 
     async def lookup(self, request: Request, key: Key, terms: Terms) -> Near:
-        """A hit, or why there is none. Never raises. Equal requests at a time share one look-up."""
+        """A hit, or why there is none. Never raises. Equal requests at a time share the search, each has its ruling."""
+        found = await self._found(request, key, terms)
+        asked, best = found.asked, found.best
+        if asked is not None:
+            self._bound.looked(terms.scene, asked.risk)
+        if asked is None or best is None:
+            return Near(None, found.reason, found.stages, trace=found.trace)
+        rival, question = best.rival, best.rival.candidate.question
+        ruling = self._bound.decide(
+            terms.scene,
+            question.digest,
+            rival.probability,
+            self._draw(),
+            risk=asked.risk,
+            language=asked.language,
+        )
+        if ruling.choice == "serve":
+            return Near(self._hit(best), "", found.stages, rival, ruling.checked, found.trace)
+        reason = "explored" if ruling.choice == "explore" else "unverified"
+        return Near(
+            None, reason, found.stages, rival if ruling.choice == "explore" else None, trace=found.trace
+        )
+
+    async def explain(self, request: Request, key: Key, terms: Terms) -> Near:
+        """As :meth:`lookup`, with the numbers behind the ruling; counts nothing for the bound."""
+        found = await self._found(request, key, terms)
+        if found.asked is None or found.best is None:
+            return Near(None, found.reason, found.stages, trace=found.trace)
+        rival = found.best.rival
+        numbers = self._bound.explain(
+            terms.scene,
+            rival.candidate.question.digest,
+            rival.probability,
+            risk=found.asked.risk,
+            language=found.asked.language,
+        )
+        serves = numbers["adjusted"] >= numbers["threshold"]
+        hit = self._hit(found.best) if serves else None
+        return Near(
+            hit, "" if serves else "unverified", found.stages, rival, trace=found.trace, bound=numbers
+        )
+
+    async def _found(self, request: Request, key: Key, terms: Terms) -> Finding:
         place = (key.form, terms)
         task = self._under_way.get(place)
         if task is None:
@@ -81,7 +124,7 @@ class SemanticTier:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _look(self, request: Request, key: Key, terms: Terms) -> Near:
+    async def _look(self, request: Request, key: Key, terms: Terms) -> Finding:
         inquiry = Inquiry(self._clock)
         try:
             asked = read_question(request, key, self._decisions)
@@ -92,7 +135,8 @@ class SemanticTier:
             contenders = self._examine(inquiry, asked, await self._search(inquiry, asked, until))
             if not contenders:
                 return inquiry.end(None, "vetoed" if inquiry.looks else NOTHING_NEAR)
-            return await self._verify(inquiry, asked, contenders[: self._limits.verify], terms, until)
+            rivals = await self._verify(inquiry, asked, contenders[: self._limits.verify], until)
+            return await self._choose(inquiry, asked, rivals, terms)
         except Passed as passed:
             return inquiry.end(None, passed.reason)
         except Exception:  # whatever it is, the request has a model to go to
@@ -134,27 +178,18 @@ class SemanticTier:
         return contenders
 
     async def _verify(
-        self, inquiry: Inquiry, asked: Asked, contenders: Sequence[Contender], terms: Terms, until: float
-    ) -> Near:
-        """The first that may answer; without one, the reason that the most promising was refused for."""
-        reason = ""
+        self, inquiry: Inquiry, asked: Asked, contenders: Sequence[Contender], until: float
+    ) -> list[tuple[float, Contender]]:
+        """Contenders with the probability that they serve, the likeliest first; no more once one surely does."""
+        verified: list[tuple[float, Contender]] = []
         for one in contenders:
             probability = await self._probability(inquiry, asked, one, until)
-            refused = self._refusal(inquiry, asked, one, probability, terms)
-            if refused is None:
-                found = await self._fetch(one, terms)
-                if isinstance(found, Entry):
-                    one.look.verdict = "hit"
-                    inquiry.rival = Rival(one.candidate, one.scope, probability, asked.principal)
-                    return inquiry.end(self._hit(found, one.candidate, probability), "")
-                refused = found
-                if refused in _GONE:
-                    self._forget(one.candidate.question)
-            one.look.verdict = refused
-            reason = reason or refused
-            if refused == "explored":
-                break  # serving the next best instead would leave the best one unexplored
-        return inquiry.end(None, reason)
+            one.look.probability = probability
+            verified.append((probability, one))
+            if probability >= _SURE:
+                break
+        verified.sort(key=lambda pair: -pair[0])
+        return verified
 
     async def _probability(self, inquiry: Inquiry, asked: Asked, one: Contender, until: float) -> float:
         """That the stored answer serves."""
@@ -165,19 +200,30 @@ class SemanticTier:
                 lambda: self._verifier.verify(asked.question, one.candidate.question.text), until
             )
 
-    def _refusal(
-        self, inquiry: Inquiry, asked: Asked, one: Contender, probability: float, terms: Terms
-    ) -> str | None:
-        """Why ``one`` must not answer whatever its entry holds, None when it may."""
-        question = one.candidate.question
-        ruling = self._bound.decide(terms.scene, question.digest, probability, self._draw())
-        inquiry.ruled(asked, one, probability, ruling)
-        if ruling.choice == "reject":
-            return "unverified"
+    async def _choose(
+        self, inquiry: Inquiry, asked: Asked, verified: Sequence[tuple[float, Contender]], terms: Terms
+    ) -> Finding:
+        """The likeliest that may answer; without one, the reason that the likeliest of all was refused for."""
+        reason = ""
+        for probability, one in verified:
+            refused = self._refusal(asked, one.candidate.question, probability, terms)
+            if refused is None:
+                found = await self._entry(one.candidate.question, one.scope, terms)
+                if isinstance(found, Entry):
+                    one.look.verdict = "best"
+                    rival = Rival(one.candidate, one.scope, probability, asked)
+                    return inquiry.end(Best(rival, found), "")
+                refused = found
+                if refused in _GONE:
+                    self._forget(one.candidate.question)
+            one.look.verdict = refused
+            reason = reason or refused
+        return inquiry.end(None, reason)
+
+    def _refusal(self, asked: Asked, question: Question, probability: float, terms: Terms) -> str | None:
+        """Why ``question`` must not answer whatever its entry holds, None when it may."""
         if probability < terms.min_confidence:
             return "low_confidence"
-        if ruling.choice == "explore":
-            return "explored"
         known = {question.principal, *question.witnesses}
         if asked.principal not in known and len(known) <= self._limits.corroboration:
             return "uncorroborated"
@@ -187,9 +233,6 @@ class SemanticTier:
         """What a rival would have answered, None when it may not answer any more."""
         found = await self._entry(rival.candidate.question, rival.scope, terms)
         return found if isinstance(found, Entry) else None
-
-    async def _fetch(self, one: Contender, terms: Terms) -> Entry | str:
-        return await self._entry(one.candidate.question, one.scope, terms)
 
     async def _entry(self, question: Question, scope: Scoped, terms: Terms) -> Entry | str:
         """The entry of ``question``, or why it may not answer: what the index says of it is checked here."""
@@ -209,13 +252,15 @@ class SemanticTier:
         stale = staleness(found, self._clock.now(), terms.max_age, terms.min_fresh)
         return found if stale is None else stale
 
-    def _hit(self, entry: Entry, candidate: Candidate, probability: float) -> Hit:
+    def _hit(self, best: Best) -> Hit:
+        candidate, entry = best.rival.candidate, best.entry
         age = age_of(entry, self._clock.now())
         digest, similarity = candidate.question.digest, candidate.similarity
-        return Hit(entry, "semantic", "semantic", age, digest, similarity, probability)
+        return Hit(entry, "semantic", "semantic", age, digest, similarity, best.rival.probability)
 
     def _forget(self, question: Question) -> None:
         """Drop ``question`` from the index, with nobody waiting: its entry went by expiry, eviction or invalidation."""
+        self._bound.forget(question.digest)
         task = asyncio.create_task(self._remove(question.digest), name="forget question")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)

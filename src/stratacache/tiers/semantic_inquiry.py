@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from stratacache.policy.partition import Scoped
 from stratacache.ports import Clock
-from stratacache.tiers.semantic_parts import Examined, Ruled
+from stratacache.tiers.semantic_parts import Examined
 from stratacache.tiers.semantic_question import Asked
-from stratacache.types import Candidate, Hit
+from stratacache.types import Candidate, Entry, Hit
 
 Stages = tuple[tuple[str, float], ...]
 
@@ -30,17 +30,17 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
 class Rival(msgspec.Struct, frozen=True, gc=False):
     """A candidate whose answer may be the right one: a fresh answer beside it shows whether it is.
 
-    ``scope``: what its entry must have in common with the request. ``principal``: who asked.
+    ``scope``: what its entry must have in common with the request that ``asked``.
     """
 
     candidate: Candidate
     scope: Scoped
     probability: float
-    principal: str
+    asked: Asked
 
 
 class Look(msgspec.Struct):
-    """One candidate and what was found out about it, as far as it came; ``verdict`` is ``hit`` or why not."""
+    """One candidate and what was found out about it, as far as it came; ``verdict`` is ``best`` or why not."""
 
     question: str
     entry: str
@@ -48,8 +48,6 @@ class Look(msgspec.Struct):
     guards: str
     findings: tuple[str, ...] = ()
     probability: float | None = None
-    choice: str | None = None
-    threshold: float | None = None
     verdict: str = ""
 
 
@@ -59,19 +57,46 @@ class Trace(msgspec.Struct, frozen=True):
     question: str = ""
     kind: str = ""
     why: str = ""
+    risk: str = ""
     language: str = ""
     partitions: tuple[str, ...] = ()
     looks: tuple[Look, ...] = ()
 
 
+class Best(msgspec.Struct, frozen=True):
+    """The candidate that serves most probably of those that may answer at all, with its entry."""
+
+    rival: Rival
+    entry: Entry
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was found for all equal requests: the ``best`` candidate, or the ``reason`` why there is none.
+
+    ``asked`` is None when the question is none for the tier.
+    """
+
+    asked: Asked | None
+    best: Best | None
+    reason: str
+    stages: Stages
+    trace: Trace
+
+
 class Near(msgspec.Struct, frozen=True):
-    """What a look-up found: a ``hit``, or the ``reason`` why there is none. ``rival``: who came nearest, if anybody."""
+    """What a look-up comes to for one request: a ``hit``, or the ``reason`` why there is none.
+
+    ``rival``: whose answer is worth comparing with a fresh one, whatever it was that answered; ``checked``: the weight
+    of that comparison for a hit that was drawn for it, else 0. ``bound``: the numbers behind the ruling.
+    """
 
     hit: Hit | None
     reason: str
     stages: Stages = ()
     rival: Rival | None = None
+    checked: float = 0.0
     trace: Trace = Trace()
+    bound: Mapping[str, float] = {}
 
 
 class Contender(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +115,6 @@ class Inquiry:
     def __init__(self, clock: Clock) -> None:
         self.asked: Asked | None = None
         self.looks: list[Look] = []
-        self.rival: Rival | None = None
         self._clock = clock
         self._stages: dict[str, float] = {}
 
@@ -118,27 +142,18 @@ class Inquiry:
             return None
         return Contender(candidate, scope, look, same, verdict != "unsure")
 
-    def ruled(self, asked: Asked, one: Contender, probability: float, ruling: Ruled) -> None:
-        """Note what the bound says. The first that it does not reject is the rival of a fresh answer."""
-        one.look.probability = probability
-        one.look.choice = ruling.choice
-        one.look.threshold = ruling.threshold
-        if self.rival is None and ruling.choice != "reject":
-            self.rival = Rival(one.candidate, one.scope, probability, asked.principal)
-
-    def end(self, hit: Hit | None, reason: str) -> Near:
+    def end(self, best: Best | None, reason: str) -> Finding:
         """The result."""
         asked = self.asked
-        trace = (
-            Trace()
-            if asked is None
-            else Trace(
-                question=asked.question,
-                kind=asked.kind,
-                why=asked.why,
-                language=asked.language,
-                partitions=tuple([partition.hex() for partition, _ in asked.scopes]),
-                looks=tuple(self.looks),
-            )
+        if asked is None:
+            return Finding(None, None, reason, (), Trace())
+        trace = Trace(
+            question=asked.question,
+            kind=asked.kind,
+            why=asked.why,
+            risk=asked.risk,
+            language=asked.language,
+            partitions=tuple([partition.hex() for partition, _ in asked.scopes]),
+            looks=tuple(self.looks),
         )
-        return Near(hit, reason, tuple(self._stages.items()), self.rival, trace)
+        return Finding(asked, best, reason, tuple(self._stages.items()), trace)

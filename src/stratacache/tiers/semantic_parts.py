@@ -31,6 +31,8 @@ class Cacheable(Protocol):
     def kind(self) -> str: ...
     @property
     def stands_alone(self) -> bool: ...
+    @property
+    def risk(self) -> str: ...
 
 
 class Found(Protocol):
@@ -53,20 +55,44 @@ class Examined(Protocol):
     def findings(self) -> Sequence[Found]: ...
 
 
+Source = Literal["explored", "checked", "feedback", "review"]
+"""Where a label comes from: a fresh answer that was needed anyway, one for a hit that was drawn, or people."""
+
+
 class Ruled(Protocol):
-    """What the error bound says of a candidate: ``policy.bound.Ruling``."""
+    """What the error bound says of a candidate: ``policy.bound.pooled.Ruling``."""
 
     @property
     def choice(self) -> Literal["serve", "explore", "reject"]: ...
     @property
     def threshold(self) -> float: ...
+    @property
+    def checked(self) -> float: ...
 
 
 class Bound(Protocol):
-    """The error bound: ``policy.bound.Bound``."""
+    """The error bound: ``policy.bound.pooled.Bound``."""
 
-    def decide(self, scene: str, entry: bytes, probability: float, draw: float) -> Ruled: ...
-    def observe(self, scene: str, entry: bytes, probability: float, right: bool) -> None: ...
+    def looked(self, scene: str, risk: str = "") -> None: ...
+    def decide(
+        self, scene: str, entry: bytes, probability: float, draw: float, *, risk: str = "", language: str = ""
+    ) -> Ruled: ...
+    def observe(
+        self,
+        scene: str,
+        entry: bytes,
+        probability: float,
+        right: bool,
+        *,
+        source: Source = "explored",
+        weight: float = 1.0,
+        risk: str = "",
+        language: str = "",
+    ) -> None: ...
+    def forget(self, entry: bytes) -> None: ...
+    def explain(
+        self, scene: str, entry: bytes, probability: float, *, risk: str = "", language: str = ""
+    ) -> dict[str, float]: ...
 
 
 class Decisions(msgspec.Struct, frozen=True):

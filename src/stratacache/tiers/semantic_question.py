@@ -18,13 +18,15 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     """A question that may be answered with another's answer.
 
     ``whole`` is all but the words of the question; ``alone`` the same without the turns before, None unless there are
-    some and the question does not need them. An answer is filed under ``whole``.
+    some and the question does not need them. An answer is filed under ``whole``. ``risk`` is what a wrong answer would
+    touch, such as health, "" for nothing in particular.
     """
 
     question: str
     language: str
     kind: str
     why: str
+    risk: str
     whole: Scoped
     alone: Scoped | None
     principal: str
@@ -54,6 +56,7 @@ def read_question(request: Request, key: Key, decisions: Decisions) -> Asked | U
         language=decisions.language(question),
         kind=cacheable.kind,
         why=cacheable.reason,
+        risk=cacheable.risk,
         whole=whole,
         alone=scope_of(key.form, alone=True) if later and stands_alone else None,
         principal=principal_of(request),
