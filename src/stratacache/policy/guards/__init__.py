@@ -11,6 +11,7 @@ from __future__ import annotations
 from stratacache.policy.guards import (
     antonyms,
     comparison,
+    conditions,
     direction,
     entities,
     identifiers,
@@ -33,6 +34,7 @@ _GUARDS = (
     negation.check,
     antonyms.check,
     comparison.check,
+    conditions.check,
     direction.check,
     roles.check,
     quantifiers.check,

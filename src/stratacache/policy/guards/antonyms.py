@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stratacache.policy.guards import comparison, lexicon
+from stratacache.policy.guards import comparison, conditions, lexicon
 from stratacache.policy.guards.finding import Finding, Verdict
 from stratacache.policy.guards.negators import asks_yes_or_no, negators
 from stratacache.policy.guards.pair import Pair
@@ -58,7 +58,8 @@ def _english_words(reading: Reading) -> Iterator[str]:
         if token.kind != "word":
             previous = ""
             continue
-        yield token.stem
+        if not (token.stem == "old" and previous == "year"):
+            yield token.stem
         if previous:
             yield f"{previous} {token.stem}"
         for ending in ("er", "est", "r", "st", "ly"):
@@ -105,7 +106,7 @@ def _within(word: str, other: str) -> bool:
 def check(pair: Pair) -> list[Finding]:
     """Veto when the rest is alike and nothing turns the meaning back; a changed negation beside it may do so."""
     found = opposites(pair)
-    if not found or comparison.turned(pair):
+    if not found or comparison.turned(pair) or conditions.turned(pair):
         return []
     best = max(found, key=lambda one: (len(one.asked) + len(one.stored), one.asked, one.stored))
     return [
@@ -140,10 +141,17 @@ def _surface(word: str, reading: Reading) -> str:
     return reading.text[token.start :].split(" ")[0].strip("?.,!:;") if " " not in word else word
 
 
+def _complains(reading: Reading, word: str) -> bool:
+    """被冻结了怎么办 wishes for the opposite of what it names."""
+    return f"被{word}" in reading.text or (word in reading.text and "了怎么办" in reading.text)
+
+
 def _mentions_both(pair: Pair, best: Opposite) -> bool:
     """花呗开通了怎么关 has 关 of 关闭, in short: what opens may be named beside what is asked."""
     if best.asked not in CHINESE:
         return False
+    if _complains(pair.asked, best.asked) or _complains(pair.stored, best.stored):
+        return True
     own, other = set(best.asked), set(best.stored)
     return any(char in pair.asked.text for char in other - own) or any(
         char in pair.stored.text for char in own - other

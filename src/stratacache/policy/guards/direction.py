@@ -5,51 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from stratacache.policy.guards import relations
+from stratacache.policy.guards import lexicon, relations
 from stratacache.policy.guards.finding import Finding
 from stratacache.policy.guards.pair import Pair
 from stratacache.policy.guards.reading import STOP_STEMS, Reading, Token
 from stratacache.policy.guards.relations import Relation, side
+from stratacache.policy.guards.stem import stem
 
-_TO = frozenset(("to", "into", "onto", "toward", "towards"))
-_AWAY = frozenset(
-    (
-        "from",
-        "with",
-        "by",
-        "for",
-        "at",
-        "on",
-        "in",
-        "via",
-        "through",
-        "and",
-        "or",
-        "is",
-        "be",
-        "i",
-        "you",
-        "we",
-    )
-)
-_ENDS = _TO | _AWAY | {"how", "what", "do", "can", "which", "when", "using", "without"}
-# What "to" does not lead away from: the verb of "need to go", the noun of "way to".
-_NO_SOURCE = frozenset(
-    ("how", "need", "want", "way", "have", "like", "go", "get", "try", "be", "us", "abl", "best", "safe", "good", "travel"
-    , "move", "fly", "driv", "train", "flight", "bus", "ticket", "due", "relat", "similar", "compar", "thing", "it", "me")
-)  # fmt: skip
+_WORDS = lexicon.sections("direction.txt")
+_TO = frozenset(("to", "into", "onto", "toward"))
+_ENDS = frozenset(stem(word) for word in lexicon.words(_WORDS["ends"]))
+_NO_SOURCE = frozenset(stem(word) for word in lexicon.words(_WORDS["no source"]))
 _PLACE = r"[^\s,，。?？!！从由往到去至、的]{1,8}?"
 _AFTER = r"(?=出发|走|[\s,，。?？!！的怎要多有几坐需火高飞机票路车是开可能如]|$)"
+_MOVE = r"(?:(?<![找收看遇得达不拿学受感])到|去|往|至|回|飞往|开往|飞|换成|转成|变成|换|转|变)"
 _ZH_FROM_TO = re.compile(
-    rf"(?:从|由|自)(?P<left>{_PLACE})(?:出发|坐车|坐高铁|开车|飞|直飞)?"
-    rf"(?:到|去|往|至|回|飞往|飞|开往|换成|换|转成|转|变成)(?P<right>{_PLACE})(?=[\s,，。?？!！的怎要多有几坐需火高飞机票路车是开可能]|$)"
+    rf"(?:从|由|自)(?P<left>{_PLACE})(?:出发|坐车|坐高铁|开车|直飞)?{_MOVE}(?P<right>{_PLACE}){_AFTER}"
 )
 _ZH_TO_FROM = re.compile(
-    rf"(?:到|去|往|至|飞往)(?P<right>{_PLACE})(?:怎么|如何)?(?:从|由)(?P<left>{_PLACE})(?=出发|走|坐|[\s,，。?？!！的怎要多有几需火高飞开]|$)"
+    rf"(?:到|去|往|至|飞往)(?P<right>{_PLACE})(?:怎么|如何)?(?:从|由)(?P<left>{_PLACE}){_AFTER}"
 )
 _ZH_TO = re.compile(
     r"(?P<left>[A-Za-z0-9.+#]+|[^\s,，。?？!！从由往到去至、的把将]{1,6}?)"
-    r"(?:转换成|转换为|转换|转成|转为|转化成|转化为|翻译成|翻译为|换算成|换成|变成|改成|兑换成|兑换|兑|译|化|到|飞|至|转|换算|换)"
+    r"(?:转换成|转换为|转换|转成|转为|转化成|转化为|翻译成|翻译为|换算成|换成|变成|改成|兑换成|兑换|兑|译|化|飞|至|转|换算|换"
+    r"|(?<![找收看遇得达不拿学受感])到)"
     rf"(?P<right>[A-Za-z0-9.+#]+|[^\s,，。?？!！的]{{1,6}}?){_AFTER}"
 )
 

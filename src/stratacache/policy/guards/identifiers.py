@@ -9,7 +9,7 @@ from stratacache.policy.guards.pair import Pair
 from stratacache.policy.guards.reading import Reading
 
 _IDENTIFIER = re.compile(
-    r"(?<![\w-])--?[A-Za-z][\w-]*(?![\w])"  # --force, -rf
+    r"(?<![^\s(`'\"])(?:--[A-Za-z][\w-]*|-[A-Za-z]{1,2})(?![\w-])"  # --force, -rf
     r"|(?<![\w./])(?:[A-Za-z]\w*_\w+|__?\w+)(?:\(\))?"  # snake_case
     r"|(?<![\w./])[a-z]+(?:[A-Z][a-z0-9]+)+(?:\(\))?(?!\w)"  # camelCase
     r"|(?<![\w./])[A-Za-z]\w*(?:\.\w+)*\(\)"  # call()
@@ -27,12 +27,15 @@ _BRANDS = frozenset(("iphone", "ipad", "ipod", "ebay", "imac", "icloud", "itunes
 def identifiers(reading: Reading) -> frozenset[str]:
     """The identifiers of a text in lower case, without what is a quantity (20k, 5th) or a brand."""
     found = {match[0].lower().removesuffix("()") for match in _IDENTIFIER.finditer(reading.text)}
-    return frozenset(
-        one
-        for one in found
-        if not all(map(_QUANTITY.fullmatch, one.split("-") if one[0] != "-" else (one,)))
-        and one not in _BRANDS
-    )
+    return frozenset(one for one in found if one not in _BRANDS and not _is_quantity(one))
+
+
+def _is_quantity(one: str) -> bool:
+    """20k, 5th, 10-12k, 2-litre, 12-by-18-inch."""
+    parts = one.split("-") if one[0] != "-" else [one]
+    if parts[0].isdigit() and len(parts) > 1:
+        return all(part.isdigit() or part.isalpha() for part in parts)
+    return all(map(_QUANTITY.fullmatch, parts))
 
 
 def check(pair: Pair) -> list[Finding]:

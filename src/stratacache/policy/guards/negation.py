@@ -22,16 +22,25 @@ def check(pair: Pair) -> list[Finding]:
             else [Finding("negation", "unsure", detail)]
         )
     asking = asks_yes_or_no(pair.asked) or asks_yes_or_no(pair.stored)
-    drop_asked, drop_stored = _units(asked), _units(stored)
+    drop_asked = _units(asked) + _auxiliaries(asked) + _auxiliaries(stored)
+    drop_stored = _units(stored) + _auxiliaries(asked) + _auxiliaries(stored)
     sure = not asking and not opposites(pair) and pair.differ_only_in(drop_asked, drop_stored)
     return [Finding("negation", "veto" if sure else "unsure", detail)]
 
 
+_AUXILIARY = {"ca": "can", "wo": "will", "sha": "shall"}
+
+
 def _units(found: tuple[str, ...]) -> list[str]:
-    """The units of what negates, with the auxiliary that comes along: "do you not like" for "you like"."""
-    units = [
+    """The units of what negates."""
+    return [
         unit
         for word in found
         for unit in (list(word) if word > "\u3400" else [stem(part) for part in word.split()])
     ]
-    return [*units, "do", "be", "can"] if any(unit.isascii() for unit in units) else [*units, "有", "能"]
+
+
+def _auxiliaries(found: tuple[str, ...]) -> list[str]:
+    """What stands without "n't" on the other side; a bare "not" may bring a "do" along, as 没 may a 有."""
+    stems = [word.removesuffix("n't") for word in found if word.endswith("n't")]
+    return [stem(_AUXILIARY.get(word, word)) for word in stems] + ["do", "有", "能"]

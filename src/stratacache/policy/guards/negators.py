@@ -26,7 +26,7 @@ _YES_NO = re.compile(
     r"|didn't|can't|couldn't|won't|wouldn't|shouldn't|hasn't|haven't|wasn't|weren't)\b"
 )
 _ZH_YES_NO = re.compile(
-    r"[吗么嘛吧](?:[\s?!。，,.]|$)|(?P<c>[\u4e00-\u9fff])[不没](?P=c)|能否|是否|可否|[没不][\s?!]*$"
+    r"(?:[吗嘛吧]|(?<![什怎多这那])么)(?:[\s?!。，,.]|$)|(?P<c>[\u4e00-\u9fff])[不没](?P=c)|能否|是否|可否|[没不][\s?!]*$"
 )
 
 

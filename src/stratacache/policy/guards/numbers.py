@@ -30,11 +30,26 @@ def check(pair: Pair) -> list[Finding]:
 def _unmatched(
     asked: Sequence[Quantity], stored: Sequence[Quantity]
 ) -> tuple[list[Quantity], list[Quantity]]:
-    """What of each side equals nothing on the other. Repetition is no difference."""
-    return (
-        [one for one in asked if not any(_equal(one, other) for other in stored)],
-        [one for one in stored if not any(_equal(one, other) for other in asked)],
-    )
+    """What of each side equals nothing on the other. Repetition is none."""
+    left = [one for one in asked if not any(_equal(one, other) for other in stored)]
+    right = [one for one in stored if not any(_equal(one, other) for other in asked)]
+    if bool(left) != bool(right) and len(asked) == len(stored):
+        return _one_by_one(asked, stored)
+    return left, right
+
+
+def _one_by_one(
+    asked: Sequence[Quantity], stored: Sequence[Quantity]
+) -> tuple[list[Quantity], list[Quantity]]:
+    """What is left when each quantity pays for one on the other side only: 40 of 40 against 40 of 43."""
+    left, right = [], list(stored)
+    for one in asked:
+        match = next((other for other in right if _equal(one, other)), None)
+        if match is None:
+            left.append(one)
+        else:
+            right.remove(match)
+    return left, right
 
 
 def _equal(one: Quantity, other: Quantity) -> bool:

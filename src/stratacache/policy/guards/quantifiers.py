@@ -18,7 +18,7 @@ def quantifiers(reading: Reading) -> dict[str, str]:
     found = {}
     previous = ""
     for unit in reading.stems:
-        if unit in _ENGLISH and not (unit in ("some", "all") and previous in ("be", "at", "after")):
+        if unit in _ENGLISH and not (unit in (stem("some"), "all") and previous in ("be", "at", "after")):
             found[_ENGLISH[unit]] = unit
         previous = unit
     if reading.has_han:

@@ -31,7 +31,7 @@ def side(tokens: Sequence[Token], ends: frozenset[str]) -> frozenset[str]:
     for token in tokens[:NEAR]:
         if token.kind == "mark" or token.stem in ends:
             break
-        if token.stem not in STOP_STEMS:
+        if token.stem not in STOP_STEMS or (token.text.isupper() and token.text != "I"):
             found.add(token.stem)
     return frozenset(found)
 
@@ -42,8 +42,13 @@ def order(one: Relation, other: Relation) -> Order:
     other_left, other_right = other.left - other.right, other.right - other.left
     kept = (left & other_left, right & other_right)
     moved = (left & other_right, right & other_left)
-    if all(moved) and not any(kept):
+    if not any(kept) and _most(moved[0], left, other_right) and _most(moved[1], right, other_left):
         return "swapped"
-    if all(kept) and not any(moved):
+    if not any(moved) and _most(kept[0], left, other_left) and _most(kept[1], right, other_right):
         return "same"
     return "unclear"
+
+
+def _most(common: frozenset[str], one: frozenset[str], other: frozenset[str]) -> bool:
+    """At least half of the shorter side: one character in common makes no two places one."""
+    return bool(common) and 2 * len(common) >= min(len(one), len(other))

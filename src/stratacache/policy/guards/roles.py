@@ -17,6 +17,7 @@ _SYMMETRIC = frozenset(stem(word) for word in lexicon.words(_LISTS["symmetric en
 _SYMMETRIC_ZH = re.compile("|".join(sorted(lexicon.words(_LISTS["symmetric zh"]), key=len, reverse=True)))
 _MIDDLES = frozenset(stem(word) for word in lexicon.words(_LISTS["asymmetric en"]))
 _MIDDLES_ZH = frozenset(lexicon.words(_LISTS["asymmetric zh"]))
+_JOINING = re.compile(r"\b(?:and|or|nor|vs\.?|versus)\b|[,，、/&+和与跟或同]|还是|以及|以?及")
 _LONGEST_SPAN = 4
 _ALIKE = 0.8
 _PREPOSITIONS = frozenset(("in", "on", "at", "with", "by", "from", "to", "of", "for", "as", "into", "about"))
@@ -44,16 +45,19 @@ def swapped(asked: Sequence[Token], stored: Sequence[Token]) -> tuple[Sequence[T
     return None
 
 
-def _swap_verdict(pair: Pair, middle: Sequence[Token]) -> Verdict:
-    """Sure when what stands between is known to have a direction and nothing around makes it mutual."""
-    stems = {token.stem for token in middle}
-    text = "".join(token.text for token in middle)
+def _swap_verdict(pair: Pair, spans: Sequence[Sequence[Token]]) -> Verdict:
+    """Sure when what stands between has a direction and nothing around makes it mutual; a list may be reordered."""
+    first, middle, last = spans
+    between = pair.asked.text[first[-1].start + len(first[-1].text) : last[0].start].strip()
+    if _JOINING.search(between):
+        return "pass" if len(middle) <= 2 else "unsure"
     if any(token.kind == "han" for token in middle):
-        return "veto" if text in _MIDDLES_ZH and not _SYMMETRIC_ZH.search(pair.asked.text) else "unsure"
-    around = set(pair.asked.stems)
-    if around & _SYMMETRIC or stems & {"and", "or"}:
+        return "veto" if between in _MIDDLES_ZH and not _SYMMETRIC_ZH.search(pair.asked.text) else "unsure"
+    stems = {token.stem for token in middle}
+    if _SYMMETRIC.intersection(pair.asked.stems):
         return "unsure"
-    return "veto" if stems & _MIDDLES else "unsure"
+    names = all(token.text[0].isupper() for span in (first, last) for token in span)
+    return "veto" if stems & _MIDDLES or (names and stems - STOP_STEMS) else "unsure"
 
 
 def deeds(reading: Reading) -> tuple[Deed, ...]:
@@ -77,7 +81,8 @@ def _deeds(tokens: Sequence[Token]) -> Iterator[Deed]:
 
 def _is_passive(tokens: Sequence[Token], at: int) -> bool:
     """A participle before "by": "is owned by", "owned by"; "an album by" is none, for album is no inflected form."""
-    return tokens[at + 1].stem == "by" and tokens[at].text.lower() not in (
+    by = at + 2 if at + 2 < len(tokens) and tokens[at + 1].text.endswith("ly") else at + 1
+    return tokens[by].stem == "by" and tokens[at].text.lower() not in (
         tokens[at].stem,
         f"{tokens[at].stem}s",
     )
@@ -88,7 +93,7 @@ def _nearest(tokens: Sequence[Token]) -> str:
         if token.kind == "mark" or token.stem in ("and", "or"):
             return ""
         if token.stem not in STOP_STEMS and not token.text.endswith("ly"):
-            return token.stem
+            return token.stem if token.kind != "number" else ""
     return ""
 
 
@@ -97,12 +102,17 @@ def _passives(reading: Reading) -> frozenset[str]:
     return frozenset(token.stem for at, token in enumerate(tokens[:-1]) if _is_passive(tokens, at))
 
 
+def _twice(pair: Pair, verb: str) -> bool:
+    """Then which of its clauses answers to which is not told."""
+    return pair.asked.stems.count(verb) > 1 or pair.stored.stems.count(verb) > 1
+
+
 def _passive_finding(pair: Pair) -> list[Finding]:
     """A deed told in the passive on one side at least; the plain active order is left to ``swapped``."""
     verbs = pair.asked.fact(_passives) | pair.stored.fact(_passives)
     for one in pair.asked.fact(deeds):
         for other in pair.stored.fact(deeds):
-            if one.verb != other.verb or one.verb not in verbs:
+            if one.verb != other.verb or one.verb not in verbs or _twice(pair, one.verb):
                 continue
             if (one.doer, one.done_to) == (other.doer, other.done_to):
                 return [Finding("roles", "pass", f"{one.doer} {one.verb} {one.done_to}")]
@@ -142,15 +152,30 @@ def _han_finding(pair: Pair) -> list[Finding]:
     for one in asked:
         for other in stored:
             if one.verb == other.verb and {one.doer, one.done_to} == {other.doer, other.done_to}:
-                verdict: Verdict = "pass" if one.doer == other.doer else "veto"
-                return [Finding("roles", verdict, f"{one.doer}→{one.done_to} / {other.doer}→{other.done_to}")]
-    for one, other in [(one, pair.stored) for one in asked] + [(one, pair.asked) for one in stored]:
-        active = re.search(
-            f"{re.escape(one.done_to)}.{{0,2}}{re.escape(one.verb)}.{{0,3}}{re.escape(one.doer)}", other.text
-        )
-        if active and "被" not in other.text and "把" not in other.text:
-            return [Finding("roles", "veto", f"{one.doer}→{one.done_to} / {one.done_to}→{one.doer}")]
-    return []
+                return [_told(one, other.doer)]
+    found = [_told_actively(one, pair.stored) for one in asked] + [
+        _told_actively(one, pair.asked) for one in stored
+    ]
+    return [finding for finding in found if finding][:1]
+
+
+def _told(deed: Deed, doer: str) -> Finding:
+    verdict: Verdict = "pass" if doer == deed.doer else "veto"
+    return Finding(
+        "roles",
+        verdict,
+        f"{deed.doer} → {deed.done_to} / {doer} → {deed.done_to if doer == deed.doer else deed.doer}",
+    )
+
+
+def _told_actively(deed: Deed, other: Reading) -> Finding | None:
+    """The same deed in a text without 把 or 被: who stands before the verb does it."""
+    if "被" in other.text or "把" in other.text:
+        return None
+    doer, done_to, verb = map(re.escape, (deed.doer, deed.done_to, deed.verb))
+    if re.search(f"{done_to}.{{0,2}}{verb}.{{0,3}}{doer}", other.text):
+        return _told(deed, deed.done_to)
+    return _told(deed, deed.doer) if re.search(f"{doer}.{{0,2}}{verb}.{{0,3}}{done_to}", other.text) else None
 
 
 def check(pair: Pair) -> list[Finding]:
@@ -168,5 +193,5 @@ def check(pair: Pair) -> list[Finding]:
         right(t.text for t in spans[2]),
     )
     return [
-        Finding("roles", _swap_verdict(pair, spans[1]), f"{shown[0]} … {shown[2]} / {shown[2]} … {shown[0]}")
+        Finding("roles", _swap_verdict(pair, spans), f"{shown[0]} … {shown[2]} / {shown[2]} … {shown[0]}")
     ]
