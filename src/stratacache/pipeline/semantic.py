@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
@@ -24,6 +25,7 @@ from stratacache.types import JSON, Entry, Key, Request, Versions
 log = logging.getLogger(__name__)
 
 MAX_UNDER_WAY = 256  # comparisons; more are left out
+DRAIN = 5.0  # seconds that questions get to be published at the end
 MAX_SERVED = 1000  # entries whose last hit is remembered, for feedback and review
 
 Run = Callable[[Flight], Awaitable[None]]
@@ -135,7 +137,10 @@ class Kindred:
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def close(self) -> None:
-        """Give up what is under way. Idempotent."""
+        """Give up what is under way, but for the questions of stored answers. Idempotent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                await self.learner.settled()
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)

@@ -165,7 +165,7 @@ def _exact(exact: ExactSettings) -> Found:
 _EMBEDDERS = (
     "default, sentence-transformers:FOLDER, or the http(s):// URL of a server, up to and including /v1"
 )
-_INDEXES = ("auto", "redis://", "rediss://", "milvus://")
+_INDEXES = ("auto", "ivfpq", "redis://", "rediss://", "milvus://")
 
 
 def _semantic(semantic: SemanticSettings) -> Found:
@@ -188,7 +188,7 @@ def _semantic(semantic: SemanticSettings) -> Found:
         yield ("embedder_key_env",), "must be the NAME of an environment variable, never the key"
     if not semantic.verifier.strip():
         yield ("verifier",), "must be default or a folder"
-    if semantic.index != "auto" and not semantic.index.startswith(_INDEXES[1:]):
+    if semantic.index not in _INDEXES[:2] and not semantic.index.startswith(_INDEXES[2:]):
         yield ("index",), f"must be one of {', '.join(_INDEXES)}{_did_you_mean(semantic.index, _INDEXES)}"
     if semantic.verify > semantic.candidates:
         yield ("verify",), f"is more than the {semantic.candidates} candidates that there are"

@@ -44,7 +44,7 @@ class SemanticSettings(Section, frozen=True, kw_only=True):
     index: Annotated[
         str,
         Meta(
-            description="auto (in this process), or the URL of a vector server: redis://host or milvus://host"
+            description="auto or ivfpq, which needs less memory, in this process; or a vector server: redis://host, milvus://host"
         ),
     ] = "auto"
     index_max_bytes: Annotated[int, size("memory for an index in this process", MIB)] = 512 * MIB

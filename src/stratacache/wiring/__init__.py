@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,12 +30,13 @@ from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.gate import Gate
-from stratacache.pipeline.labels import Labeller
+from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
 from stratacache.pipeline.semantic import Kindred
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.pooled import ObservedError
 from stratacache.policy.breaker import BreakerState
 from stratacache.ports import (
     Clock,
@@ -44,69 +46,37 @@ from stratacache.ports import (
     Store,
     Upstream,
     Vector,
+    VectorIndex,
     Verifier,
 )
-from stratacache.settings import EmbeddedSettings, Settings, api_key, path_of
+from stratacache.settings import EmbeddedSettings, SemanticSettings, Settings, api_key, path_of
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
 from stratacache.stores.memory_log import MemoryQuestionLog
 from stratacache.stores.near import NearCache
 from stratacache.tiers.exact import ExactTier
 from stratacache.tiers.semantic import SemanticTier
-from stratacache.tiers.semantic_learn import Learner
+from stratacache.tiers.semantic_learn import Learner, Publish
 from stratacache.tiers.semantic_parts import Bound, Decisions, Limits
 from stratacache.types import Invalidated, Question
 from stratacache.upstream.embedded import EmbeddedUpstream
+from stratacache.upstream.judge import LlmJudge
 from stratacache.upstream.openai import OpenAIUpstream
 from stratacache.upstream.router import Router
 from stratacache.vectors.follower import LogFollower
 from stratacache.vectors.limits import IndexLimits
 from stratacache.vectors.local import LocalIndex
+from stratacache.vectors.rows import ROW_BYTES
+from stratacache.vectors.servers import open_vector_server
+from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.workers.link import Link
+
+__all__ = ["SemanticModels", "System"]
 
 log = logging.getLogger(__name__)
 
 BREAKER_LEVELS: Mapping[BreakerState, float] = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
 WRITEBACK_DRAIN = 10.0  # seconds that answers get to reach the store at shutdown
-
-
-class SemanticModels(msgspec.Struct, frozen=True):
-    """What the semantic tier decides by. ``start`` begins to load, ``close`` frees what is shared."""
-
-    embedder: Embedder
-    verifier: Verifier
-    bound: Bound
-    decisions: Decisions
-    start: Callable[[], None] = lambda: None
-    close: Callable[[], Awaitable[None]] | None = None
-
-
-class SemanticParts(msgspec.Struct, frozen=True):
-    """The semantic tier and what runs beside it."""
-
-    kindred: Kindred
-    models: SemanticModels
-    index: LocalIndex
-    question_log: QuestionLog
-    follower: LogFollower
-
-    def start(self) -> None:
-        """Begin to load the models and to follow the log; needs a running loop."""
-        self.models.start()
-        self.follower.start()
-
-    async def close(self) -> None:
-        """After the pipeline, which uses it."""
-        await self.follower.close()
-        await self.question_log.close()
-        try:
-            await self.index.close()
-        except VectorIndexError as error:
-            log.warning("the semantic index was not saved; it will follow the log anew: %s", error)
-        await self.models.embedder.close()
-        await self.models.verifier.close()
-        if self.models.close is not None:
-            await self.models.close()
 
 
 class System:
@@ -155,7 +125,20 @@ class System:
             shed_above=exact_settings.shed_above,
             budget=exact_settings.budget,
         )
-        self.semantic = self._build_semantic(backend, clock, models)
+        ground = Ground(
+            settings,
+            backend,
+            self.store,
+            self.upstreams,
+            self.flights,
+            self.metrics,
+            clock,
+            alone=link is None,
+        )
+        self.semantic = build_semantic(ground, models)
+        kindred = self.semantic.kindred if self.semantic is not None else None
+        for name, dependency in kindred.tier.dependencies.items() if kindred is not None else ():
+            self._breakers[name] = dependency.current
         caller = Caller(
             self.upstreams,
             self.flights,
@@ -166,7 +149,7 @@ class System:
             self.metrics,
             clock,
             random.random,
-            learn=self.semantic.kindred.learn if self.semantic is not None else None,
+            learn=kindred.learn if kindred is not None else None,
         )
         self.pipeline = Pipeline(
             exact,
@@ -176,7 +159,7 @@ class System:
             self.metrics,
             clock,
             random.random,
-            kindred=self.semantic.kindred if self.semantic is not None else None,
+            kindred=kindred,
             default_answer=exact_settings.default_answer,
         )
         self.app = self._build_app(clock)
@@ -192,60 +175,6 @@ class System:
             return guarded, None
         near = NearCache(guarded, backend.bulletin, self.metrics, clock, max_bytes=exact.near_cache_bytes)
         return near, near
-
-    def _build_semantic(
-        self, backend: Backend, clock: Clock, models: SemanticModels | None
-    ) -> SemanticParts | None:
-        """The semantic tier, None when it is switched off."""
-        settings = self.settings.tiers.semantic
-        if not settings.enabled:
-            return None
-        models = models or _build_models(self.settings)
-        if models is None:
-            return None
-        question_log = backend.question_log or MemoryQuestionLog(clock)
-        index, after = _open_index(self.settings, models.embedder, clock, alone=self.link is None)
-        follower = LogFollower(question_log, index, models.embedder, clock, after=after)
-        index.position = lambda: follower.position
-        tier = SemanticTier(
-            self.store.get,
-            models.embedder,
-            index,
-            models.verifier,
-            models.bound,
-            models.decisions,
-            Limits(
-                candidates=settings.candidates,
-                floor=settings.floor,
-                verify=settings.verify,
-                budget=settings.budget,
-                corroboration=settings.corroboration,
-            ),
-            clock,
-            random.random,
-            mode=settings.mode,
-        )
-        for name, dependency in tier.dependencies.items():
-            self._breakers[name] = dependency.current
-        learner = Learner(
-            models.embedder,
-            tier.dependencies["embedder"],
-            partial(_publish, question_log, models.embedder.fingerprint),
-            models.decisions,
-            Allowance(settings.inserts_per_minute),
-            clock,
-            self.metrics.learned,
-        )
-        labeller = Labeller(tier, models.bound, models.embedder, learner.corroborate, self.metrics.judged)
-        kindred = Kindred(
-            tier,
-            learner,
-            labeller,
-            self.flights,
-            clock,
-            self.metrics.looked,
-        )
-        return SemanticParts(kindred, models, index, question_log, follower)
 
     def hear(self, what: Invalidated | None, digests: Sequence[bytes]) -> None:
         """An invalidation was made, here or on another instance; None when some went unheard."""
@@ -346,36 +275,6 @@ class System:
             self.audit.close()
         if self.link is not None:
             await self.link.close()
-
-
-def _build_models(settings: Settings) -> SemanticModels | None:
-    return None
-
-
-async def _publish(
-    question_log: QuestionLog, fingerprint: str, question: Question, vector: Vector | None
-) -> None:
-    written = b"" if vector is None else vector.astype("<f2").tobytes()
-    await question_log.append([LogRecord(question, written, fingerprint)])
-
-
-def _open_index(
-    settings: Settings, embedder: Embedder, clock: Clock, *, alone: bool
-) -> tuple[LocalIndex, bytes]:
-    """The index of this process and the position of the log that it has.
-
-    Beside a store in a file it is saved for the next start; several workers would write over each other's.
-    """
-    limits = IndexLimits(max_bytes=settings.tiers.semantic.index_max_bytes)
-    file = path_of(settings.store)
-    if file is None or not alone:
-        return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits), b""
-    folder = file.with_name(file.name + ".index")
-    try:
-        return LocalIndex.load(folder, embedder.dimension, embedder.fingerprint, clock, limits)
-    except VectorIndexError as error:
-        log.info("the semantic index begins empty and follows the log: %s", error)
-    return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits, folder=folder), b""
 
 
 def _build_policy(settings: Settings) -> CachePolicy:

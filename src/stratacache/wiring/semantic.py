@@ -1,0 +1,255 @@
+"""Builds the semantic tier: models, index and what runs beside it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from stratacache.errors import VectorIndexError
+from stratacache.observe.metrics import Metrics
+from stratacache.pipeline.flight import FlightTable
+from stratacache.pipeline.labels import Judge, Labeller
+from stratacache.pipeline.semantic import Kindred
+from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.pooled import ObservedError
+from stratacache.ports import (
+    Clock,
+    Embedder,
+    LogRecord,
+    QuestionLog,
+    Store,
+    Upstream,
+    Vector,
+    VectorIndex,
+    Verifier,
+)
+from stratacache.settings import SemanticSettings, Settings, path_of
+from stratacache.stores import Backend
+from stratacache.stores.memory_log import MemoryQuestionLog
+from stratacache.tiers.semantic import SemanticTier
+from stratacache.tiers.semantic_learn import Learner, Publish
+from stratacache.tiers.semantic_parts import Bound, Decisions, Limits
+from stratacache.types import Question
+from stratacache.upstream.judge import LlmJudge
+from stratacache.upstream.router import Router
+from stratacache.vectors.follower import LogFollower
+from stratacache.vectors.limits import IndexLimits
+from stratacache.vectors.local import LocalIndex
+from stratacache.vectors.rows import ROW_BYTES
+from stratacache.vectors.servers import open_vector_server
+
+log = logging.getLogger(__name__)
+
+_RECORD = 320  # bytes of a question's text and its place in the graph, about
+
+
+class SemanticModels(msgspec.Struct, frozen=True):
+    """What the semantic tier decides by. ``start`` begins to load, ``close`` keeps and frees what they share.
+
+    ``report`` gives the observed error of a scene.
+    """
+
+    embedder: Embedder
+    verifier: Verifier
+    bound: Bound
+    decisions: Decisions
+    report: Callable[[str], ObservedError] | None = None
+    start: Callable[[], None] = lambda: None
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+class SemanticParts(msgspec.Struct, frozen=True):
+    """The semantic tier and what runs beside it: an index of this process with its log, or one on a server."""
+
+    kindred: Kindred
+    models: SemanticModels
+    index: VectorIndex
+    question_log: QuestionLog | None
+    follower: LogFollower | None
+
+    def start(self) -> None:
+        """Begin to load the models and to follow the log; needs a running loop."""
+        self.models.start()
+        if self.follower is not None:
+            self.follower.start()
+
+    async def close(self) -> None:
+        """After the pipeline, which uses it."""
+        if self.follower is not None:
+            await self.follower.close()
+        if self.question_log is not None:
+            await self.question_log.close()
+        try:
+            await self.index.close()
+        except VectorIndexError as error:
+            log.warning("the semantic index was not saved; it will follow the log anew: %s", error)
+        await self.models.embedder.close()
+        await self.models.verifier.close()
+        if self.models.close is not None:
+            await self.models.close()
+
+
+class Ground(msgspec.Struct, frozen=True):
+    """What the semantic tier is built on. ``alone``: no other worker runs beside this process."""
+
+    settings: Settings
+    backend: Backend
+    store: Store
+    upstreams: Mapping[str, Upstream]
+    flights: FlightTable
+    metrics: Metrics
+    clock: Clock
+    alone: bool
+
+
+def build_semantic(ground: Ground, models: SemanticModels | None = None) -> SemanticParts | None:
+    """The semantic tier, None when it is switched off. ``models`` stand in for those that the settings name."""
+    settings, clock, metrics = ground.settings.tiers.semantic, ground.clock, ground.metrics
+    if not settings.enabled:
+        return None
+    models = models or _build_models(ground)
+    if models is None:
+        return None
+    found = _open_index(ground, models.embedder)
+    tier = SemanticTier(
+        ground.store.get,
+        models.embedder,
+        found.index,
+        models.verifier,
+        models.bound,
+        models.decisions,
+        _limits(settings),
+        clock,
+        random.random,
+        mode=settings.mode,
+    )
+    learner = Learner(
+        models.embedder,
+        tier.dependencies["embedder"],
+        found.publish,
+        models.decisions,
+        Allowance(settings.inserts_per_minute),
+        clock,
+        metrics.learned,
+    )
+    judge = _build_judge(ground)
+    labeller = Labeller(tier, models.bound, models.embedder, learner.corroborate, metrics.judged, judge)
+    kindred = Kindred(tier, learner, labeller, ground.flights, clock, metrics.looked)
+    if models.report is not None:
+        _watch(metrics, models.report, tuple(ground.settings.scenes))
+    return SemanticParts(kindred, models, found.index, found.question_log, found.follower)
+
+
+def _limits(settings: SemanticSettings) -> Limits:
+    return Limits(
+        candidates=settings.candidates,
+        floor=settings.floor,
+        verify=settings.verify,
+        budget=settings.budget,
+        corroboration=settings.corroboration,
+    )
+
+
+def _watch(metrics: Metrics, report: Callable[[str], ObservedError], scenes: tuple[str, ...]) -> None:
+    """Show the observed error of each scene, with its interval."""
+    reads: dict[str, Callable[[ObservedError], float]] = {
+        "": lambda one: one.error,
+        "_low": lambda one: one.low,
+        "_high": lambda one: one.high,
+    }
+    for suffix, read in reads.items():
+
+        def levels(read: Callable[[ObservedError], float] = read) -> dict[str, float]:
+            return {scene: read(report(scene)) for scene in scenes}
+
+        metrics.watch(f"stratacache_semantic_observed_error{suffix}", levels)
+
+
+def _build_models(ground: Ground) -> SemanticModels | None:
+    return None
+
+
+def _build_judge(ground: Ground) -> Judge | None:
+    settings = ground.settings
+    semantic = settings.tiers.semantic
+    if semantic.judge is None:
+        return None
+    route = Router(settings.upstreams, settings.aliases).resolve(semantic.judge)
+    judge = LlmJudge(
+        ground.upstreams[route.upstream],
+        route.model,
+        ground.clock,
+        lambda: secrets.token_hex(8),
+        per_minute=semantic.judge_per_minute,
+    )
+    return judge.judge
+
+
+class _OpenIndex(msgspec.Struct, frozen=True):
+    index: VectorIndex
+    publish: Publish
+    question_log: QuestionLog | None = None
+    follower: LogFollower | None = None
+
+
+def _open_index(ground: Ground, embedder: Embedder) -> _OpenIndex:
+    """The index, how all instances are told of a question, and for an index of this process what it follows."""
+    clock, named = ground.clock, ground.settings.tiers.semantic.index
+    if "://" in named:
+        served = open_vector_server(named, embedder.dimension, embedder.fingerprint, clock)
+        return _OpenIndex(served, partial(_publish_to_server, served))
+    question_log = ground.backend.question_log or MemoryQuestionLog(clock)
+    index, after = _open_local_index(ground, embedder)
+    follower = LogFollower(question_log, index, embedder, clock, after=after)
+    index.position = lambda: follower.position
+    publish = partial(_publish_to_log, question_log, embedder.fingerprint)
+    return _OpenIndex(index, publish, question_log, follower)
+
+
+async def _publish_to_log(
+    question_log: QuestionLog, fingerprint: str, question: Question, vector: Vector | None
+) -> None:
+    written = b"" if vector is None else vector.astype("<f2").tobytes()
+    await question_log.append([LogRecord(question, written, fingerprint)])
+
+
+async def _publish_to_server(index: VectorIndex, question: Question, vector: Vector | None) -> None:
+    if vector is None:
+        await index.remove([question.digest])
+    else:
+        await index.add(question, vector)
+
+
+def _open_local_index(ground: Ground, embedder: Embedder) -> tuple[LocalIndex, bytes]:
+    """The index of this process and the position of the log that it has.
+
+    Beside a store in a file it is saved for the next start; several workers would write over each other's.
+    """
+    clock = ground.clock
+    limits = _index_limits(ground.settings.tiers.semantic, embedder.dimension)
+    file = path_of(ground.settings.store)
+    if file is None or not ground.alone:
+        return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits), b""
+    folder = file.with_name(file.name + ".index")
+    try:
+        return LocalIndex.load(folder, embedder.dimension, embedder.fingerprint, clock, limits)
+    except VectorIndexError as error:
+        log.info("the semantic index begins empty and follows the log: %s", error)
+    return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits, folder=folder), b""
+
+
+def _index_limits(semantic: SemanticSettings, dimension: int) -> IndexLimits:
+    """As many vectors as there is memory for: product codes leave the vectors in a file."""
+    memory = semantic.index_max_bytes
+    if semantic.index == "ivfpq":
+        return IndexLimits(
+            kind="ivfpq", max_vectors=memory // (ROW_BYTES + _RECORD + dimension // 8), max_bytes=memory
+        )
+    return IndexLimits(
+        kind="hnsw", max_vectors=memory // (ROW_BYTES + _RECORD + 2 * dimension), max_bytes=memory
+    )
