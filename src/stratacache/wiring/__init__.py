@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import msgspec
 
 from stratacache.clock import SystemClock
 from stratacache.consistency.audit import AuditLog
 from stratacache.consistency.invalidation import Invalidator
-from stratacache.errors import VectorIndexError
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
@@ -30,44 +25,20 @@ from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.gate import Gate
-from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
-from stratacache.pipeline.semantic import Kindred
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
-from stratacache.policy.allowance import Allowance
-from stratacache.policy.bound.pooled import ObservedError
 from stratacache.policy.breaker import BreakerState
-from stratacache.ports import (
-    Clock,
-    Embedder,
-    LogRecord,
-    QuestionLog,
-    Store,
-    Upstream,
-    Vector,
-    VectorIndex,
-    Verifier,
-)
-from stratacache.settings import EmbeddedSettings, SemanticSettings, Settings, api_key, path_of
+from stratacache.ports import Clock, Store, Upstream
+from stratacache.settings import EmbeddedSettings, Settings, api_key
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
-from stratacache.stores.memory_log import MemoryQuestionLog
 from stratacache.stores.near import NearCache
 from stratacache.tiers.exact import ExactTier
-from stratacache.tiers.semantic import SemanticTier
-from stratacache.tiers.semantic_learn import Learner, Publish
-from stratacache.tiers.semantic_parts import Bound, Decisions, Limits
-from stratacache.types import Invalidated, Question
+from stratacache.types import Invalidated
 from stratacache.upstream.embedded import EmbeddedUpstream
-from stratacache.upstream.judge import LlmJudge
 from stratacache.upstream.openai import OpenAIUpstream
 from stratacache.upstream.router import Router
-from stratacache.vectors.follower import LogFollower
-from stratacache.vectors.limits import IndexLimits
-from stratacache.vectors.local import LocalIndex
-from stratacache.vectors.rows import ROW_BYTES
-from stratacache.vectors.servers import open_vector_server
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.workers.link import Link
 
