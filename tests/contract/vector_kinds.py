@@ -22,8 +22,8 @@ IndexOpener = Callable[[Clock, Path], AbstractAsyncContextManager[VectorIndex]]
 class VectorKind(msgspec.Struct, frozen=True):
     """A kind of index.
 
-    ``open``: an empty index of ``DIMENSION``, ``FINGERPRINT`` and this clock; the folder is the test's own. It is closed
-    at the end, unless the test did so.
+    ``open``: an empty index of ``DIMENSION``, ``FINGERPRINT`` and this clock; the folder is the test's own. It is
+    closed at the end, unless the test did so.
 
     What a kind does differently: ``exact``, whether a search finds the nearest without fail; ``many``, how many
     questions bring its way of searching many into play.
