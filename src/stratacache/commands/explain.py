@@ -43,9 +43,30 @@ def _in_words(told: JSON) -> str:
         f"tenant     {told['tenant']}, scene {told['scene']}",
         f"entry      {told['entry']}",
         f"exact      {exact['outcome']} ({exact['reason']}{age})",
+        *_semantic_in_words(told["tiers"]["semantic"]),
         f"upstream   {'would be called' if told['would_call_upstream'] else 'would not be called'}",
         f"store      {'yes' if told['would_store'] else 'no'}, for {told['ttl_seconds']:g} s",
         "key        what must be equal for a hit:",
         msgspec.json.format(msgspec.json.encode(told["key"])).decode(),
     ]
     return "\n".join(lines)
+
+
+def _semantic_in_words(semantic: JSON) -> list[str]:
+    """The verdict, what the question is, and each candidate with all that was found out about it."""
+    mode = "" if semantic["mode"] == "serve" else f", mode {semantic['mode']}"
+    lines = [f"semantic   {semantic['outcome']} ({semantic['reason']}{mode})"]
+    if semantic.get("kind"):
+        risk = f", risk {semantic['risk']}" if semantic["risk"] else ""
+        lines.append(f"  question   {semantic['kind']} ({semantic['why']}), {semantic['language']}{risk}")
+    bound = semantic.get("bound")
+    if bound:
+        lines.append(f"  bound      probability {bound['adjusted']:.4f}, needed {bound['threshold']:.4f}")
+    for look in semantic.get("looks", ()):
+        probability = look["probability"]
+        verified = "" if probability is None else f", verified {probability:.4f}"
+        lines.append(f"  {look['similarity']:.4f}     {look['question']}")
+        verdict = look["verdict"] or "not looked at further"
+        lines.append(f"             guards: {look['guards']}{verified}: {verdict}")
+        lines += [f"             {finding}" for finding in look["findings"]]
+    return lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -60,13 +60,13 @@ class Learner:
 
         Once it is stored and no earlier: a question that is found before its answer would be taken for a dead one.
         """
-        self._begin(self._learned(request, key, entry))
+        self._begin(partial(self._learned, request, key, entry))
 
     def corroborate(self, question: Question, witness: str) -> None:
         """``witness``, another principal, got an answer that agrees with that of ``question``: say so to all."""
         if witness not in question.witnesses and len(question.witnesses) < MAX_WITNESSES:
             told = msgspec.structs.replace(question, witnesses=(*question.witnesses, witness))
-            self._begin(self._published(told))
+            self._begin(partial(self._published, told))
 
     async def retract(self, digest: bytes, expires_at: float) -> None:
         """The question under ``digest`` is found no more; no instance needs to know it after ``expires_at``.
@@ -88,18 +88,17 @@ class Learner:
             task.cancel()
         await self.settled()
 
-    def _begin(self, step: Coroutine[Any, Any, str]) -> None:
+    def _begin(self, step: Callable[[], Awaitable[str]]) -> None:
         if len(self._under_way) >= MAX_UNDER_WAY:
-            step.close()
             self._tally("dropped")
             return
         task = asyncio.create_task(self._run(step), name="learn question")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _run(self, step: Coroutine[Any, Any, str]) -> None:
+    async def _run(self, step: Callable[[], Awaitable[str]]) -> None:
         try:
-            self._tally(await step)
+            self._tally(await step())
         except (Passed, StoreError, VectorIndexError, TimeoutError) as error:
             log.warning("a question was not kept for the semantic tier: %s", str(error) or "it took too long")
             self._tally("failed")
