@@ -21,12 +21,13 @@ from stratacache.errors import SettingsError
 from stratacache.vectors.core import Abandoned
 from stratacache.vectors.rows import Half, Slots
 
-LEAST_ROWS = 640  # 16 centroids with 40 rows each
+LEAST_ROWS = 640  # 16 centroids of a code with 40 rows each
 _PER_CODE = 8  # dimensions that one byte of a code stands for
 _RESCORED = 24  # rows chosen by their codes for each that is asked for, and at least:
 _LEAST_RESCORED = 240
 _PROBED = 0.06  # of the lists
 _LEAST_PROBED = 24
+_LEAST_PER_LIST = 40  # rows, or centroids mean little
 _SAMPLE_PER_LIST = 48
 _LARGEST_SAMPLE = 65_536
 _TOGETHER = 2048  # rows taken in while searches wait
@@ -61,7 +62,7 @@ class IvfPqCore:
         """Learn lists and codes from a sample of ``slots``, then take them in. At least ``LEAST_ROWS``."""
         library = faiss()
         dimension = vectors.shape[1]
-        lists = max(4, round(math.sqrt(len(slots))))
+        lists = min(round(math.sqrt(len(slots))), len(slots) // _LEAST_PER_LIST)
         bits = 8 if len(slots) >= 40 * 256 else 4
         quantizer = library.IndexFlatIP(dimension)
         codes = library.IndexIVFPQ(

@@ -32,7 +32,7 @@ class IndexLimits(msgspec.Struct, frozen=True, kw_only=True):
     kind: IndexKind = "auto"
     max_vectors: int = 1_000_000
     max_bytes: int | None = None
-    exact_below: int = 8192
+    exact_below: int = 4096
     rebuild_share: float = 0.25
     sweep_seconds: float = 30.0
     save_seconds: float = 900.0

@@ -29,7 +29,6 @@ from stratacache.vectors.table import Table
 from stratacache.vectors.upkeep import Upkeep
 
 _INLINE = 512  # rows compared in the event loop: 0.1 ms, less than a change of threads costs
-_MOST_ASKED = 4096  # rows that a core is asked for when most of the nearest turn out to be gone
 _BATCH = 1024  # questions read, or rows checked, before the event loop gets its turn
 
 log = logging.getLogger(__name__)
@@ -156,19 +155,20 @@ class LocalIndex:
         large = found.large
         if (large is None or large.core is None) and len(found.slots) <= _INLINE:
             return self._best(partition, self._nearest(found.rows(), query, count), query, count)
-        wanted = count + 16
-        while True:
-            core = None if found.large is None else found.large.core
-            if core is None:
-                work = self._pool.search(self._nearest, found.rows(), query, wanted)
-            else:
-                work = self._pool.search(self._ask, core, self._beside(found.large), query, wanted)
-            chosen = await work
+        for wanted in (count + 16, 16 * (count + 16)):
+            if found.large is None or found.large.core is None:
+                break
+            chosen = await self._pool.search(
+                self._ask, found.large.core, self._beside(found.large), query, wanted
+            )
             self._require_open()
             best = self._best(partition, chosen, query, count)
-            if len(best) >= count or core is None or len(chosen) < wanted or wanted >= _MOST_ASKED:
+            if len(best) == min(count, len(found.slots)):
                 return best
-            wanted *= 4
+        # No core, or most of what it gives has expired: those left are compared one by one.
+        chosen = await self._pool.search(self._nearest, found.rows(), query, count + 16)
+        self._require_open()
+        return self._best(partition, chosen, query, count)
 
     @staticmethod
     def _beside(large: Large | None) -> Slots:
