@@ -233,8 +233,15 @@ class Embedder(Protocol):
     Safe for concurrent use; never blocks the event loop.
     """
 
-    fingerprint: str  # model, weights and the rules applied to the text
-    dimension: int
+    @property
+    def fingerprint(self) -> str:
+        """Model, weights, and the rules applied to the text."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        ...
 
     async def embed(self, text: str) -> Vector:
         """The unit vector of ``text``. Raises ModelError: down, overloaded, or no finite vector of ``dimension``."""
@@ -248,7 +255,10 @@ class Embedder(Protocol):
 class Verifier(Protocol):
     """Says whether one answer serves two questions. Safe for concurrent use; never blocks the event loop."""
 
-    fingerprint: str
+    @property
+    def fingerprint(self) -> str:
+        """Model, weights and calibration."""
+        ...
 
     async def verify(self, asked: str, stored: str) -> float:
         """The calibrated probability, in [0, 1] and symmetric, that the answer to ``stored`` serves ``asked``.

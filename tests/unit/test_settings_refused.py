@@ -141,7 +141,19 @@ REFUSED = [
     ("tiers: {semantic: {budget: 0}}", ["tiers.semantic.budget: must be a duration"]),
     ("tiers: {semantic: {embedder: defualt}}", ["semantic.embedder: must be default", "mean 'default'?"]),
     ("tiers: {semantic: {embedder: 'http:///v1'}}", ["tiers.semantic.embedder: names no host"]),
-    ("tiers: {semantic: {embedder: 'http://h/v1'}}", ["tiers.semantic.embedder_model: is missing"]),
+    (
+        "tiers: {semantic: {embedder: 'http://h/v1', embedder_key_env: NOPE}}",
+        ["tiers.semantic.embedder_model: is missing", "tiers.semantic.embedder_dimension: is missing"],
+    ),
+    (
+        "tiers: {semantic: {embedder: 'http://h/v1', embedder_model: m, embedder_dimension: 8, "
+        "embedder_key_env: NOPE}}",
+        ["tiers.semantic.embedder_key_env: the environment variable NOPE is not set"],
+    ),
+    (
+        "tiers: {semantic: {embedder_dimension: 8}}",
+        ["embedder_dimension: is only for an embedder of your own"],
+    ),
     ("tiers: {semantic: {embedder_key_env: KEY}}", ["embedder_key_env: is only for an embedder that is a"]),
     ("tiers: {semantic: {index: rediss}}", ["tiers.semantic.index: must be one of auto", "mean 'rediss:'?"]),
     ("tiers: {semantic: {verifier: ' '}}", ["tiers.semantic.verifier: must be default or a folder"]),

@@ -1,6 +1,6 @@
 """One frozen settings tree from a YAML file and the environment; whatever is wrong is said at start."""
 
-from stratacache.settings.loading import api_key, json_schema, load
+from stratacache.settings.loading import api_key, embedder_key, json_schema, load
 from stratacache.settings.mask import mask_url
 from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
 from stratacache.settings.semantic import SemanticSettings
@@ -45,6 +45,7 @@ __all__ = [
     "VersionsSettings",
     "alias_chain",
     "api_key",
+    "embedder_key",
     "is_loopback",
     "is_pattern",
     "json_schema",

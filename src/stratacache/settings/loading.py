@@ -12,6 +12,7 @@ import msgspec
 from stratacache.errors import SettingsError
 from stratacache.settings.decode import MISSING, Decoder
 from stratacache.settings.rules import check_tree
+from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.source import (
     MAX_BYTES,
     Origins,
@@ -65,6 +66,16 @@ def api_key(upstream: OpenAISettings, environ: Mapping[str, str]) -> str | None:
         text = _read_text(FilePath(upstream.api_key_file), _MAX_KEY_BYTES)
         return _usable(text, f"the file {upstream.api_key_file}")
     return None
+
+
+def embedder_key(semantic: SemanticSettings, environ: Mapping[str, str]) -> str | None:
+    """The embeddings server's API key, None when it has none. Raises SettingsError as :func:`api_key`."""
+    if semantic.embedder_key_env is None:
+        return None
+    key = environ.get(semantic.embedder_key_env)
+    if key is None:
+        raise SettingsError(f"the environment variable {semantic.embedder_key_env} is not set")
+    return _usable(key, f"the environment variable {semantic.embedder_key_env}")
 
 
 def json_schema() -> dict[str, Any]:
@@ -132,6 +143,10 @@ def _key_problems(settings: Settings, environ: Mapping[str, str]) -> list[Proble
                 api_key(upstream, environ)
             except SettingsError as error:
                 problems.append(Problem(("upstreams", index, field), str(error)))
+    try:
+        embedder_key(settings.tiers.semantic, environ)
+    except SettingsError as error:
+        problems.append(Problem(("tiers", "semantic", "embedder_key_env"), str(error)))
     return problems
 
 

@@ -33,6 +33,18 @@ class SemanticSettings(Section, frozen=True, kw_only=True):
         Annotated[str, meta("model that the embeddings server is asked for", MODEL, pattern=MODEL_PATTERN)]
         | None
     ) = None
+    embedder_dimension: (
+        Annotated[
+            int,
+            meta(
+                "numbers in a vector of an embedder of one's own",
+                "a whole number from 2 to 8192",
+                ge=2,
+                le=8192,
+            ),
+        ]
+        | None
+    ) = None
     embedder_key_env: Annotated[
         str | None,
         meta(

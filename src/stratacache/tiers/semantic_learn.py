@@ -20,6 +20,7 @@ from stratacache.types import Entry, Key, Question, Request
 log = logging.getLogger(__name__)
 
 MAX_UNDER_WAY = 256
+PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)  # seconds before a busy model is asked again
 MAX_WITNESSES = 10  # as many as tiers.semantic.corroboration can ask for
 TIMEOUT = 5.0  # seconds, for embedding and publishing each
 
@@ -123,8 +124,19 @@ class Learner:
         return await self._published(question)
 
     async def _published(self, question: Question) -> str:
-        until = asyncio.get_running_loop().time() + TIMEOUT
-        vector = await self._dependency.ask(lambda: self._embedder.embed(question.text), until)
+        vector = await self._vector(question.text)
         async with asyncio.timeout(TIMEOUT):
             await self._publish(question, vector)
         return "learned"
+
+    async def _vector(self, text: str) -> Vector:
+        """Embed, with patience for a model that is still loaded or has too much to do."""
+        for pause in PAUSES:
+            until = asyncio.get_running_loop().time() + TIMEOUT
+            try:
+                return await self._dependency.ask(lambda: self._embedder.embed(text), until)
+            except Passed as passed:
+                if passed.reason not in ("model_loading", "overloaded"):
+                    raise
+            await asyncio.sleep(pause)
+        raise Passed("overloaded")

@@ -16,7 +16,9 @@ from stratacache.ports import Clock
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_BLAMELESS = frozenset({"overloaded", "model_loading", "nothing_to_embed", "verifier_missing"})
+_BLAMELESS = frozenset(
+    {"overloaded", "model_loading", "nothing_to_embed", "question_too_long", "verifier_missing"}
+)
 """Codes of model errors that say nothing about whether the next call would fail."""
 
 

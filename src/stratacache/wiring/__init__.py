@@ -104,6 +104,7 @@ class System:
             self.flights,
             self.metrics,
             clock,
+            environ,
             alone=link is None,
         )
         self.semantic = build_semantic(ground, models)

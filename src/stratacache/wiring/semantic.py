@@ -7,16 +7,27 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from stratacache.errors import VectorIndexError
+from stratacache.models.memo import MemoEmbedder
+from stratacache.models.pool import Pool
+from stratacache.models.remote import RemoteEmbedder
+from stratacache.models.sentence_transformers import SentenceTransformerEmbedder
+from stratacache.models.use import UseEmbedder
+from stratacache.models.verifier import WEIGHTS, OnnxVerifier
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.pooled import Bound as ErrorBound
+from stratacache.policy.bound.pooled import Limits as BoundLimits
 from stratacache.policy.bound.pooled import ObservedError
+from stratacache.policy.guards import examine
+from stratacache.policy.language import language_of
 from stratacache.ports import (
     Clock,
     Embedder,
@@ -28,13 +39,13 @@ from stratacache.ports import (
     VectorIndex,
     Verifier,
 )
-from stratacache.settings import SemanticSettings, Settings, path_of
+from stratacache.settings import SemanticSettings, Settings, embedder_key, path_of
 from stratacache.stores import Backend
 from stratacache.stores.memory_log import MemoryQuestionLog
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_learn import Learner, Publish
 from stratacache.tiers.semantic_parts import Bound, Decisions, Limits
-from stratacache.types import Question
+from stratacache.types import Question, Secret
 from stratacache.upstream.judge import LlmJudge
 from stratacache.upstream.router import Router
 from stratacache.vectors.follower import LogFollower
@@ -45,6 +56,7 @@ from stratacache.vectors.servers import open_vector_server
 
 log = logging.getLogger(__name__)
 
+_MEMO_BYTES = 8 << 20  # of recent questions and their vectors
 _RECORD = 320  # bytes of a question's text and its place in the graph, about
 
 
@@ -104,6 +116,7 @@ class Ground(msgspec.Struct, frozen=True):
     flights: FlightTable
     metrics: Metrics
     clock: Clock
+    environ: Mapping[str, str]
     alone: bool
 
 
@@ -171,7 +184,86 @@ def _watch(metrics: Metrics, report: Callable[[str], ObservedError], scenes: tup
 
 
 def _build_models(ground: Ground) -> SemanticModels | None:
-    return None
+    """What the settings name; loading begins with ``start``."""
+    try:
+        from stratacache.policy.cacheability import classify
+    except ImportError:
+        return None
+    settings = ground.settings.tiers.semantic
+    pool = Pool(settings.threads, settings.queue)
+    embedder, load_embedder = _open_embedder(ground, pool)
+    folder = WEIGHTS if settings.verifier == "default" else Path(settings.verifier)
+    verifier = OnnxVerifier(pool, budget=settings.budget, language=language_of, folder=folder)
+    kept = _bound_file(ground)
+    bound = _open_bound(ground.settings, kept)
+
+    def start() -> None:
+        load_embedder()
+        verifier.start()
+
+    async def close() -> None:
+        await pool.close()
+        if kept is not None:
+            _keep_bound(bound, kept)
+
+    return SemanticModels(
+        embedder=MemoEmbedder(embedder, _MEMO_BYTES),
+        verifier=verifier,
+        bound=bound,
+        decisions=Decisions(classify, language_of, examine),
+        report=bound.report,
+        start=start,
+        close=close,
+    )
+
+
+def _open_embedder(ground: Ground, pool: Pool) -> tuple[Embedder, Callable[[], None]]:
+    """The embedder, and what begins to load it."""
+    settings = ground.settings.tiers.semantic
+    kind, _, folder = settings.embedder.partition(":")
+    if kind == "default":
+        packaged = UseEmbedder(pool, budget=settings.budget)
+        return packaged, packaged.start
+    if kind == "sentence-transformers":
+        local = SentenceTransformerEmbedder(Path(folder), pool, budget=settings.budget)
+        return local, local.start
+    key = embedder_key(settings, ground.environ)
+    remote = RemoteEmbedder(
+        settings.embedder,
+        settings.embedder_model or "",
+        api_key=Secret(key) if key is not None else None,
+        budget=settings.budget,
+    )
+    return remote, lambda: None
+
+
+def _bound_file(ground: Ground) -> Path | None:
+    """Where the labels are kept from one run to the next, beside a store in a file."""
+    file = path_of(ground.settings.store)
+    return None if file is None or not ground.alone else file.with_name(file.name + ".bound")
+
+
+def _open_bound(settings: Settings, kept: Path | None) -> ErrorBound:
+    limits = BoundLimits(
+        max_error=settings.tiers.semantic.max_error,
+        scenes={name: one.max_error for name, one in settings.scenes.items() if one.max_error is not None},
+    )
+    try:
+        return ErrorBound.restore(kept.read_bytes(), limits) if kept is not None else ErrorBound(limits)
+    except FileNotFoundError:
+        return ErrorBound(limits)
+    except (OSError, ValueError) as error:
+        log.warning("what was learned of semantic answers is lost (%s); it is learned anew", error)
+        return ErrorBound(limits)
+
+
+def _keep_bound(bound: ErrorBound, file: Path) -> None:
+    new = file.with_name(file.name + ".new")
+    try:
+        new.write_bytes(bound.snapshot())
+        new.replace(file)
+    except OSError as error:
+        log.warning("what was learned of semantic answers is not kept: %s", error)
 
 
 def _build_judge(ground: Ground) -> Judge | None:
@@ -200,11 +292,13 @@ class _OpenIndex(msgspec.Struct, frozen=True):
 def _open_index(ground: Ground, embedder: Embedder) -> _OpenIndex:
     """The index, how all instances are told of a question, and for an index of this process what it follows."""
     clock, named = ground.clock, ground.settings.tiers.semantic.index
+    # Of a model that is not loaded yet only the settings can tell.
+    dimension = ground.settings.tiers.semantic.embedder_dimension or embedder.dimension
     if "://" in named:
-        served = open_vector_server(named, embedder.dimension, embedder.fingerprint, clock)
+        served = open_vector_server(named, dimension, embedder.fingerprint, clock)
         return _OpenIndex(served, partial(_publish_to_server, served))
     question_log = ground.backend.question_log or MemoryQuestionLog(clock)
-    index, after = _open_local_index(ground, embedder)
+    index, after = _open_local_index(ground, dimension, embedder.fingerprint)
     follower = LogFollower(question_log, index, embedder, clock, after=after)
     index.position = lambda: follower.position
     publish = partial(_publish_to_log, question_log, embedder.fingerprint)
@@ -225,22 +319,22 @@ async def _publish_to_server(index: VectorIndex, question: Question, vector: Vec
         await index.add(question, vector)
 
 
-def _open_local_index(ground: Ground, embedder: Embedder) -> tuple[LocalIndex, bytes]:
+def _open_local_index(ground: Ground, dimension: int, fingerprint: str) -> tuple[LocalIndex, bytes]:
     """The index of this process and the position of the log that it has.
 
     Beside a store in a file it is saved for the next start; several workers would write over each other's.
     """
     clock = ground.clock
-    limits = _index_limits(ground.settings.tiers.semantic, embedder.dimension)
+    limits = _index_limits(ground.settings.tiers.semantic, dimension)
     file = path_of(ground.settings.store)
     if file is None or not ground.alone:
-        return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits), b""
+        return LocalIndex(dimension, fingerprint, clock, limits), b""
     folder = file.with_name(file.name + ".index")
     try:
-        return LocalIndex.load(folder, embedder.dimension, embedder.fingerprint, clock, limits)
+        return LocalIndex.load(folder, dimension, fingerprint, clock, limits)
     except VectorIndexError as error:
         log.info("the semantic index begins empty and follows the log: %s", error)
-    return LocalIndex(embedder.dimension, embedder.fingerprint, clock, limits, folder=folder), b""
+    return LocalIndex(dimension, fingerprint, clock, limits, folder=folder), b""
 
 
 def _index_limits(semantic: SemanticSettings, dimension: int) -> IndexLimits:
