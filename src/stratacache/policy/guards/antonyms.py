@@ -88,7 +88,8 @@ def known_words(reading: Reading) -> frozenset[str]:
 def opposites(pair: Pair) -> list[Opposite]:
     """Words of one side whose opposite stands on the other, neither of them on both sides."""
     asked, stored = pair.asked.fact(known_words), pair.stored.fact(known_words)
-    only_asked, only_stored = asked - stored, stored - asked
+    only_asked = {word for word in asked - stored if not _ends_both(word, asked)}
+    only_stored = {word for word in stored - asked if not _ends_both(word, stored)}
     found = []
     for word in sorted(only_asked):
         for table in (ENGLISH, CHINESE):
@@ -96,6 +97,12 @@ def opposites(pair: Pair) -> list[Opposite]:
                 if other in only_stored and not _within(word, other):
                     found.append(Opposite(word, other, scale))
     return found
+
+
+def _ends_both(word: str, known: frozenset[str]) -> bool:
+    """Pros and cons: who names both ends asks for neither."""
+    others = known.intersection((*ENGLISH.get(word, ()), *CHINESE.get(word, ())))
+    return any(other not in word and word not in other for other in others)
 
 
 def _within(word: str, other: str) -> bool:

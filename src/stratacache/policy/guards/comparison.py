@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from stratacache.policy.guards import lexicon, relations
 from stratacache.policy.guards.finding import Finding, Verdict
@@ -41,7 +42,8 @@ _BI_LEFT_NOISE = re.compile(
 
 def comparisons(reading: Reading) -> tuple[Relation, ...]:
     """The comparisons of a text, in order."""
-    return (*_english(reading), *(_chinese(reading) if reading.has_han else ()))
+    found = chain(_english(reading), _chinese(reading) if reading.has_han else ())
+    return tuple(islice(found, relations.MOST))
 
 
 def _english(reading: Reading) -> Iterator[Relation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 
 from stratacache.policy.guards import lexicon, relations
 from stratacache.policy.guards.finding import Finding, Verdict
@@ -27,7 +28,8 @@ _HAN = re.compile(
 
 def orders(reading: Reading) -> tuple[Relation, ...]:
     """What comes before what: the left side of pole +1, the right side of pole -1."""
-    return (*_english(reading), *(_han(reading) if reading.has_han else ()))
+    found = chain(_english(reading), _han(reading) if reading.has_han else ())
+    return tuple(islice(found, relations.MOST))
 
 
 def _english(reading: Reading) -> Iterator[Relation]:

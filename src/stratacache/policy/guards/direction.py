@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from stratacache.policy.guards import lexicon, relations
 from stratacache.policy.guards.finding import Finding
@@ -35,16 +36,14 @@ _ZH_TO = re.compile(
 
 def directions(reading: Reading) -> tuple[Relation, ...]:
     """The directed relations of a text: left is where it begins."""
-    found = list(_english(reading))
-    if reading.has_han:
-        found += _chinese(reading)
-    return tuple(found)
+    found = chain(_english(reading), _chinese(reading) if reading.has_han else ())
+    return tuple(islice(found, relations.MOST))
 
 
 def _english(reading: Reading) -> Iterator[Relation]:
     tokens = reading.tokens
-    came = [at for at, token in enumerate(tokens) if token.stem == "from"]
-    went = [at for at, token in enumerate(tokens) if token.stem in _TO]
+    came = [at for at, token in enumerate(tokens) if token.stem == "from"][: relations.MOST]
+    went = [at for at, token in enumerate(tokens) if token.stem in _TO][: relations.MOST]
     for start in came:
         for goal in went:
             if abs(start - goal) <= relations.NEAR + 2:

@@ -29,24 +29,32 @@ class Name(NamedTuple):
     spelling: str
 
 
-def _load() -> tuple[dict[str, Name], dict[str, Name], frozenset[str]]:
+Table = dict[str, tuple[Name, ...]]
+Found = dict[str, dict[str, tuple[str, ...]]]
+
+
+def _load() -> tuple[Table, Table, frozenset[str]]:
     """Names of words (by their tokens' stems), names in ideographs, and the classes that need alignment."""
-    spaced: dict[str, Name] = {}
-    han: dict[str, Name] = {}
+    spaced: dict[str, list[Name]] = defaultdict(list)
+    han: dict[str, list[Name]] = defaultdict(list)
     aligned = set()
     for header, lines in lexicon.sections("gazetteer.txt").items():
         group, _, flag = (part.strip() for part in header.partition("|"))
         if flag == "aligned":
             aligned.add(group)
         for member in (part.strip() for line in lines for part in line.split(",") if part.strip()):
-            names = member.split("=")
-            for alias in names:
-                name = Name(group, names[0], alias if alias != alias.lower() else "")
+            aliases = member.split("=")
+            for alias in aliases:
+                name = Name(group, aliases[0], alias if alias != alias.lower() else "")
                 if alias.isascii():
-                    spaced.setdefault(_key(Reading(alias).tokens), name)
+                    spaced[_key(Reading(alias).tokens)].append(name)
                 else:
-                    han.setdefault(alias.lower(), name)
-    return spaced, han, frozenset(aligned)
+                    han[alias.lower()].append(name)
+    return _fixed(spaced), _fixed(han), frozenset(aligned)
+
+
+def _fixed(table: dict[str, list[Name]]) -> Table:
+    return {key: tuple(names) for key, names in table.items()}
 
 
 def _key(tokens: Sequence[Token]) -> str:
@@ -60,47 +68,54 @@ _FIRST_TOKENS = frozenset(key.partition(" ")[0] for key in _SPACED)
 _FIRST_CHARS = frozenset(key[0] for key in _HAN)
 
 
-def _spaced_names(reading: Reading) -> Iterator[Name]:
+def _spaced_names(reading: Reading) -> Iterator[tuple[Name, tuple[str, ...]]]:
     tokens, at = reading.tokens, 0
     while at < len(tokens):
         step = 1
         if tokens[at].stem in _FIRST_TOKENS:
             for size in range(min(_MOST_TOKENS, len(tokens) - at), 0, -1):
-                name = _SPACED.get(_key(tokens[at : at + size]))
-                if name and _spelt(name, reading, tokens[at : at + size]):
-                    yield name
+                named = [
+                    n for n in _SPACED.get(_key(tokens[at : at + size]), ()) if _spelt(n, reading, tokens[at])
+                ]
+                if named:
+                    units = tuple(token.stem for token in tokens[at : at + size])
+                    yield from ((name, units) for name in named)
                     step = size
                     break
         at += step
 
 
-def _spelt(name: Name, reading: Reading, tokens: Sequence[Token]) -> bool:
-    return not name.spelling or reading.text.startswith(name.spelling, tokens[0].start)
+def _spelt(name: Name, reading: Reading, first: Token) -> bool:
+    return not name.spelling or reading.text.startswith(name.spelling, first.start)
 
 
-def _han_names(reading: Reading) -> Iterator[Name]:
+def _han_names(reading: Reading) -> Iterator[tuple[Name, tuple[str, ...]]]:
     text, at = reading.lower, 0
     while at < len(text):
         step = 1
         if text[at] in _FIRST_CHARS:
             for size in range(_MOST_CHARS, 0, -1):
-                name = _HAN.get(text[at : at + size])
-                if name:
-                    yield name
+                named = _HAN.get(text[at : at + size])
+                if named:
+                    units = tuple(text[at : at + size])
+                    yield from ((name, units) for name in named)
                     step = size
                     break
         at += step
 
 
-def names(reading: Reading) -> dict[str, frozenset[str]]:
-    """The members that a text names, by class; the longest name wins (New York Times is not New York)."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for name in _spaced_names(reading):
-        found[name.group].add(name.member)
+def names(reading: Reading) -> Found:
+    """The members that a text names, by class, with the units that name them; the longest name wins.
+
+    So "New York Times" is not New York, and 大众点评 is no car.
+    """
+    found: Found = defaultdict(dict)
+    for name, units in _spaced_names(reading):
+        found[name.group][name.member] = units
     if reading.has_han:
-        for name in _han_names(reading):
-            found[name.group].add(name.member)
-    return {group: frozenset(members) for group, members in found.items()}
+        for name, units in _han_names(reading):
+            found[name.group].setdefault(name.member, units)
+    return dict(found)
 
 
 def check(pair: Pair) -> list[Finding]:
@@ -108,15 +123,26 @@ def check(pair: Pair) -> list[Finding]:
     asked, stored = pair.asked.fact(names), pair.stored.fact(names)
     findings = []
     for group in sorted(asked.keys() | stored.keys()):
-        left = asked.get(group, frozenset()) - stored.get(group, frozenset())
-        right = stored.get(group, frozenset()) - asked.get(group, frozenset())
-        detail = f"{', '.join(sorted(left)) or 'none'} / {', '.join(sorted(right)) or 'none'}"
-        if left and right:
-            enough = pair.likeness() >= (_ALIKE if group in _ALIGNED else _LOOSE)
+        left, right = asked.get(group, {}), stored.get(group, {})
+        only_left, only_right = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
+        detail = f"{', '.join(only_left) or 'none'} / {', '.join(only_right) or 'none'}"
+        if only_left and only_right:
+            drop = (
+                [u for name in only_left for u in left[name]],
+                [u for name in only_right for u in right[name]],
+            )
+            enough = pair.likeness(*drop) >= (_ALIKE if group in _ALIGNED else _LOOSE)
             findings.append(Finding("entities", "veto" if enough else "unsure", detail))
-        elif (left or right) and group not in _ALIGNED:
+        elif (only_left or only_right) and group not in _ALIGNED:
             findings.append(Finding("entities", "unsure", detail))
     return findings or _capitals(pair)
+
+
+def _named(reading: Reading) -> frozenset[str]:
+    """The stems of all names that the lists have."""
+    return frozenset(
+        unit for members in reading.fact(names).values() for units in members.values() for unit in units
+    )
 
 
 def capitals(reading: Reading) -> frozenset[str]:
@@ -135,7 +161,8 @@ def capitals(reading: Reading) -> frozenset[str]:
 
 def _capitals(pair: Pair) -> list[Finding]:
     asked, stored = pair.asked.fact(capitals), pair.stored.fact(capitals)
-    left, right = asked - frozenset(pair.stored.stems), stored - frozenset(pair.asked.stems)
+    left = asked - pair.asked.fact(_named) - frozenset(pair.stored.stems)
+    right = stored - pair.stored.fact(_named) - frozenset(pair.asked.stems)
     if not left and not right:
         return []
     detail = f"{', '.join(sorted(left)) or 'none'} / {', '.join(sorted(right)) or 'none'}"

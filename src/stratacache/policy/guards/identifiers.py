@@ -6,9 +6,10 @@ import re
 
 from stratacache.policy.guards.finding import Finding
 from stratacache.policy.guards.pair import Pair
-from stratacache.policy.guards.reading import Reading
+from stratacache.policy.guards.reading import Reading, read
 
 _IDENTIFIER = re.compile(
+    # ASCII word boundaries: an ideograph ends an identifier.
     r"(?<![^\s(`'\"])(?:--[A-Za-z][\w-]*|-[A-Za-z]{1,2})(?![\w-])"  # --force, -rf
     r"|(?<![\w./])(?:[A-Za-z]\w*_\w+|__?\w+)(?:\(\))?"  # snake_case
     r"|(?<![\w./])[a-z]+(?:[A-Z][a-z0-9]+)+(?:\(\))?(?!\w)"  # camelCase
@@ -16,7 +17,8 @@ _IDENTIFIER = re.compile(
     r"|(?<![\w./@])[\w-]+\.(?:py|js|ts|java|c|h|cpp|rs|go|rb|php|sh|sql|json|ya?ml|toml|ini|conf|cfg|txt|log|md|csv|xml"
     r"|html?|css|docx?|xlsx?|pptx?|pdf|png|jpe?g|gif|zip|tar|gz|exe|dll|so|jar|apk|ipa|dmg|iso|bat|ps1|lock|env)(?![\w])"
     r"|\b0x[0-9A-Fa-f]+\b"
-    r"|(?<![\w-])(?=[A-Za-z-]*[0-9])(?=[0-9-]*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?![\w])"  # D3300, ORA-00942
+    r"|(?<![\w-])(?=[A-Za-z-]*[0-9])(?=[0-9-]*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*(?![\w])",  # D3300, ORA-00942
+    re.ASCII,
 )
 _QUANTITY = re.compile(
     r"[0-9]+(?:st|nd|rd|th|s|k|m|g|x|gb|mb|kb|tb|kg|mg|ml|cm|mm|km|hz|ghz|mah|w|v|h|p|am|pm|d|fps)?|[0-9]+[a-z]{2,}|[vq][0-9.]+"
@@ -48,13 +50,23 @@ def check(pair: Pair) -> list[Finding]:
         return [Finding("identifiers", "pass", ", ".join(sorted(asked & stored)) or "spelt otherwise")]
     detail = f"{', '.join(sorted(left)) or 'none'} / {', '.join(sorted(right)) or 'none'}"
     if left and right:
-        return [Finding("identifiers", "veto" if pair.likeness() >= _ALIKE else "unsure", detail)]
+        return [
+            Finding(
+                "identifiers",
+                "veto" if pair.likeness(_units(left), _units(right)) >= _ALIKE else "unsure",
+                detail,
+            )
+        ]
     added = any(one.startswith("-") for one in left | right)
     return [Finding("identifiers", "veto" if added and pair.likeness() > _MOSTLY else "unsure", detail)]
 
 
 _ALIKE = 0.4
 _MOSTLY = 0.7
+
+
+def _units(found: frozenset[str]) -> list[str]:
+    return [unit for one in found for unit in read(one).stems]
 
 
 def _missing(found: frozenset[str], other: Reading) -> frozenset[str]:

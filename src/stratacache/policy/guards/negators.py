@@ -17,9 +17,7 @@ def _either(section: str) -> str:
 _EMPTY = re.compile(
     rf"\b(?:{_either('en empty')})\b|{_either('zh empty')}|(?P<c>[\u4e00-\u9fff])[不没](?P=c)"
 )
-_NEGATOR = re.compile(
-    rf"\b(?:{_either('en')})\b|\b[a-z]+n't\b|{_either('zh')}|(?<=[\u4e00-\u9fff])不(?=[了上下到出来去起开动过掉着])"
-)
+_NEGATOR = re.compile(rf"\b(?:{_either('en')})\b|\b[a-z]+n't\b|{_either('zh')}")
 _TAIL = re.compile(r"[没不](?:有)?[\s?!。，,.、]*$")
 _YES_NO = re.compile(
     r"^\W*(?:is|are|was|were|do|does|did|can|could|will|would|should|has|have|had|am|may|isn't|aren't|don't|doesn't"

@@ -67,5 +67,7 @@ def chinese(text: str) -> float:
             group, digit = group + (digit or 1) * last, 0
         else:
             last = _ZH_GROUPS[char]
-            total, group, digit = (total + group + digit or 1) * last, 0, 0
+            below = group + digit
+            total = (total + below or 1) * last if last > 10_000 else total + (below or 1) * last
+            group = digit = 0
     return float(total + group + digit * (last // 10 if last > 10 else 1))

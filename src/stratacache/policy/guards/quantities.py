@@ -44,6 +44,11 @@ def _units() -> dict[str, Unit]:
     return found
 
 
+def _compile(pattern: str) -> re.Pattern[str]:
+    """With ASCII word boundaries: in 128g的 the unit ends before the ideograph."""
+    return re.compile(pattern, re.ASCII)
+
+
 def _longest_first(words: list[str]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
 
@@ -188,62 +193,62 @@ _MAY_COUNT = re.compile(
 )
 _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] = (
     (
-        re.compile(r"(?<![\d./-])([12]\d{3})([-/.])([01]?\d)\2([0-3]?\d)(?![\d/-])"),
+        _compile(r"(?<![\d./-])([12]\d{3})([-/.])([01]?\d)\2([0-3]?\d)(?![\d/-])"),
         lambda m: _date(m[1], m[3], m[4]),
     ),
     (
-        re.compile(
+        _compile(
             rf"(?:(?<!\d)(\d{{4}}|\d\d) ?年 ?)?(?<![\d第十])(1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九]) ?月份?"
             rf"(?: ?({_ZH_DAY}) ?[日号])?"
         ),
         lambda m: _date(m[1], m[2], m[3]),
     ),
     (
-        re.compile(rf"\b({_MONTH})\b\.? ([0-3]?\d)(?:st|nd|rd|th)?\b(?![:.]\d)(?:,? ([12]\d{{3}})\b)?"),
+        _compile(rf"\b({_MONTH})\b\.? ([0-3]?\d)(?:st|nd|rd|th)?\b(?![:.]\d)(?:,? ([12]\d{{3}})\b)?"),
         lambda m: _date(m[3], m[1], m[2]),
     ),
     (
-        re.compile(rf"\b([0-3]?\d)(?:st|nd|rd|th)? (?:of )?({_MONTH})\b\.?(?:,? ([12]\d{{3}})\b)?"),
+        _compile(rf"\b([0-3]?\d)(?:st|nd|rd|th)? (?:of )?({_MONTH})\b\.?(?:,? ([12]\d{{3}})\b)?"),
         lambda m: _date(m[3], m[2], m[1]),
     ),
-    (re.compile(rf"\b({_MONTH})\b\.?,? ([12]\d{{3}})\b"), lambda m: _date(m[2], m[1], None)),
-    (re.compile(rf"\b({_BARE_MONTH})\b"), lambda m: _date(None, m[1], None)),
+    (_compile(rf"\b({_MONTH})\b\.?,? ([12]\d{{3}})\b"), lambda m: _date(m[2], m[1], None)),
+    (_compile(rf"\b({_BARE_MONTH})\b"), lambda m: _date(None, m[1], None)),
     (
-        re.compile(
+        _compile(
             r"(?<![\d:.])(?P<h>[012]?\d)(?::(?P<m>[0-5]\d))?(?: ?(?P<half>[ap]\.?m)\b|(?<=:\d\d)(?![\d:]))"
         ),
         _clock,
     ),
     (
-        re.compile(
+        _compile(
             r"(?P<half>下午|晚上|傍晚|上午|早上|凌晨|中午)?"
             r"(?<![\d.])(?P<h>[012]?\d|十[一二]?|[一二两三四五六七八九]) ?点"
-            r"(?:钟|半|整|(?P<m>[0-5]\d)分?|(?![击赞评开心子数券卡什\d]))"
+            r"(?:钟|半|整|(?P<m>[0-5]\d)分?|(?![击赞评心子数券卡什\d]))"
         ),
         _zh_clock,
     ),
     (
-        re.compile(
-            rf"(?<![\w.])(?P<d>\d{{1,4}})(?:st|nd|rd|th)\b|\b(?P<word>{_longest_first(list(numerals.EN_ORDINALS))})\b"
-            rf"|第 ?(?P<zh>\d+|{_ZH}+)"
+        _compile(
+            rf"(?<![\w.])(?P<d>\d{{1,4}})(?:st|nd|rd|th)\b|\b(?<!a )(?<!per )(?P<word>{_longest_first(list(numerals.EN_ORDINALS))})\b"
+            rf"|第 ?(?P<zh>\d{{1,9}}+|{_ZH}{{1,24}}+)"
         ),
         _ordinal,
     ),
     (
         # 3.10 is not 3.1 after the name of what has versions.
-        re.compile(rf"(?:\b(?:{_VERSIONED}|version|ver|v)\.? ?|版本 ?)(?P<n>\d+(?:\.\d+)*)(?![a-z0-9%])"),
+        _compile(rf"(?:\b(?:{_VERSIONED}|version|ver|v)\.? ?|版本 ?)(?P<n>\d+(?:\.\d+)*)(?![a-z0-9%])"),
         _version,
     ),
-    (re.compile(rf"百分之(?P<n>\d+(?:\.\d+)?|{_ZH}+)"), _share),
+    (_compile(rf"百分之(?P<n>\d{{1,9}}(?:\.\d+)?|{_ZH}{{1,24}}+)"), _share),
     (
-        re.compile(
+        _compile(
             r"\bhalf (?:an? )?(?P<unit>hour|day|year|month|dozen|mile|litre|liter)\b"
             r"|(?<!个)半个?(?P<zh>小时|天|年|月|钟头)"
         ),
         _half,
     ),
     (
-        re.compile(
+        _compile(
             r"(?P<sign>us\$|hk\$|[$£¥€₹]|\brs\.?)? ?(?<![a-z0-9._])"
             r"(?P<n>\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)*)"
             rf"(?: ?(?P<scale>{_SCALE})\b|(?P<k>k|mn|bn)\b|(?P<zscale>[百千万亿]+))?"
@@ -252,14 +257,16 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
         _digits,
     ),
     (
-        re.compile(
+        _compile(
             rf"\b(?P<n>(?:{_NUMERAL}|one(?=[ -](?:{_SCALE}|{_WORD_UNIT})\b)|an? (?=(?:{_SCALE})\b)(?:{_SCALE}))"
             rf"(?:(?: and |[ -])(?:{_NUMERAL}|one|{_SCALE})\b)*)(?:[ -](?P<unit>{_WORD_UNIT})\b)?"
         ),
         _words,
     ),
     (
-        re.compile(rf"(?P<n>(?:{_ZH})+)(?P<half>个半(?=小时|钟头|月|星期))?(?P<unit>多?(?:{_HAN_UNIT}))"),
+        _compile(
+            rf"(?<!{_ZH})(?P<n>{_ZH}{{1,24}}+)(?P<half>个半(?=小时|钟头|月|星期))?(?P<unit>多?(?:{_HAN_UNIT}))"
+        ),
         _zh_words,
     ),
 )

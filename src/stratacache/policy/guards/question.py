@@ -8,11 +8,13 @@ from stratacache.policy.guards import lexicon
 from stratacache.policy.guards.finding import Finding
 from stratacache.policy.guards.pair import Pair
 from stratacache.policy.guards.reading import Reading
+from stratacache.policy.guards.stem import stem
 
+_LISTS = lexicon.sections("questions.txt")
 _PATTERNS = {
     language: [(kind, re.compile(pattern)) for kind, pattern in (line.split(": ", 1) for line in lines)]
-    for language, lines in lexicon.sections("questions.txt").items()
-    if language
+    for language, lines in _LISTS.items()
+    if language in ("en", "zh")
 }
 # 多久到账 asks what 什么时候到账 asks, and how many days is how long; "how" is asked of causes as well.
 _LOOSE = (
@@ -21,7 +23,11 @@ _LOOSE = (
     {"why", "how"},
     {"how much", "how many"},
     {"how", "where"},
+    {"who", "where"},
 )
+
+_WORDING = frozenset(map(stem, lexicon.words(_LISTS["wording"])))
+"""Content units that belong to the asking."""
 
 
 def asked_for(reading: Reading) -> frozenset[str]:
@@ -39,5 +45,5 @@ def check(pair: Pair) -> list[Finding]:
     detail = f"{', '.join(sorted(asked)) or 'what'} / {', '.join(sorted(stored)) or 'what'}"
     kinds = asked ^ stored
     sure = len(asked) == len(stored) == 1 and not any(kinds <= loose for loose in _LOOSE)
-    same_matter = not pair.only_asked and not pair.only_stored
+    same_matter = _WORDING.issuperset([*pair.only_asked, *pair.only_stored])
     return [Finding("question", "veto" if sure and same_matter else "unsure", detail)]

@@ -14,6 +14,8 @@ from stratacache.policy.guards.reading import STOP_STEMS, Token
 Order = Literal["same", "swapped", "unclear"]
 NEAR = 6
 """Tokens looked at on either side."""
+MOST = 8
+"""Relations of a kind that are looked at in a text; each is compared with each of the other text."""
 
 
 class Relation(NamedTuple):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from stratacache.policy.guards import comparison, direction, lexicon
 from stratacache.policy.guards.finding import Finding, Verdict
 from stratacache.policy.guards.pair import Pair
 from stratacache.policy.guards.reading import STOP_STEMS, Reading, Token
+from stratacache.policy.guards.relations import MOST
 from stratacache.policy.guards.stem import stem
 
 _LISTS = lexicon.sections("roles.txt")
@@ -52,7 +54,7 @@ def _swap_verdict(pair: Pair, spans: Sequence[Sequence[Token]]) -> Verdict:
     if _JOINING.search(between):
         return "pass" if len(middle) <= 2 else "unsure"
     if any(token.kind == "han" for token in middle):
-        return "veto" if between in _MIDDLES_ZH and not _SYMMETRIC_ZH.search(pair.asked.text) else "unsure"
+        return "veto" if _has_direction(between) and not _SYMMETRIC_ZH.search(pair.asked.text) else "unsure"
     stems = {token.stem for token in middle}
     if _SYMMETRIC.intersection(pair.asked.stems):
         return "unsure"
@@ -60,9 +62,16 @@ def _swap_verdict(pair: Pair, spans: Sequence[Sequence[Token]]) -> Verdict:
     return "veto" if stems & _MIDDLES or (names and stems - STOP_STEMS) else "unsure"
 
 
+def _has_direction(between: str) -> bool:
+    """A verb of one character must be all that stands between, for it may be part of another word."""
+    return between in _MIDDLES_ZH or (
+        len(between) <= _LONGEST_SPAN and any(verb in between for verb in _MIDDLES_ZH if len(verb) > 1)
+    )
+
+
 def deeds(reading: Reading) -> tuple[Deed, ...]:
     """English clauses X verb Y and, of the passive, Y was verbed by X; the nearest content words stand for both."""
-    return tuple(_deeds(reading.tokens))
+    return tuple(islice(_deeds(reading.tokens), 3 * MOST))
 
 
 def _deeds(tokens: Sequence[Token]) -> Iterator[Deed]:
@@ -110,6 +119,8 @@ def _twice(pair: Pair, verb: str) -> bool:
 def _passive_finding(pair: Pair) -> list[Finding]:
     """A deed told in the passive on one side at least; the plain active order is left to ``swapped``."""
     verbs = pair.asked.fact(_passives) | pair.stored.fact(_passives)
+    if not verbs:
+        return []
     for one in pair.asked.fact(deeds):
         for other in pair.stored.fact(deeds):
             if one.verb != other.verb or one.verb not in verbs or _twice(pair, one.verb):
@@ -140,11 +151,9 @@ def han_deeds(reading: Reading) -> tuple[Deed, ...]:
     """Y被X打了 and X把Y打了; what is done is compared by its first character."""
     if not reading.has_han:
         return ()
-    return tuple(
-        Deed(match["verb"][0], match["doer"], match["done_to"])
-        for pattern in (_BEI, _BA)
-        for match in pattern.finditer(reading.text)
-    )
+    found = (match for pattern in (_BEI, _BA) for match in pattern.finditer(reading.text))
+    told = (Deed(match["verb"][0], match["doer"], match["done_to"]) for match in found)
+    return tuple(islice(told, MOST))
 
 
 def _han_finding(pair: Pair) -> list[Finding]:
