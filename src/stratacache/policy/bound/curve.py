@@ -14,7 +14,7 @@ import msgspec
 from stratacache.policy.bound.scale import BINS, Bins, bin_of, centre, empty, lower_edge, probability
 
 _WEIGHT = 30.0  # labels that the line is worth in a bin, at most: no line is trusted further than that
-_LINE_DEVIATION = (1.0, 0.25)  # of the verifier's calibration, in log-odds: offset and slope
+_LINE_DEVIATION = (1.0, 0.4)  # of the verifier's calibration, in log-odds: offset and slope
 _LINE_FROM = bin_of(-1.0)  # what is far from being served says little about what is served
 _MEMORY = 3000.0  # labels; older ones fade
 
@@ -60,15 +60,16 @@ def fit_curve(own: Labels, pool: Sequence[Labels]) -> Curve:
     means, weights = [], []
     for index in range(BINS):
         x = _abscissa(index)
-        variance = a + 2 * b * x + c * x * x
         wrong = probability(-(offset + slope * x))
-        spread = wrong * (1 - wrong) * variance
+        spread = wrong * (1 - wrong) * (a + 2 * b * x + c * x * x)
         prior = min(_WEIGHT, max(1.0, 1 / max(spread, 1e-9) - 1))
         weight = prior + own.right[index] + own.wrong[index]
         means.append((prior * wrong + own.wrong[index]) / weight)
         weights.append(weight)
     risk, total = _falling(means, weights)
-    return Curve(tuple(risk), tuple([m * (1 - m) / (n + 1) for m, n in zip(risk, total, strict=True)]))
+    # One wrong answer more than were seen: a bin that is served because it was lucky is still doubted.
+    variance = [(m + 1 / (n + 2)) / (n + 1) for m, n in zip(risk, total, strict=True)]
+    return Curve(tuple(risk), tuple(variance))
 
 
 def _abscissa(index: int) -> float:
