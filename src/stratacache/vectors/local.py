@@ -138,10 +138,7 @@ class LocalIndex:
             gone = np.setdiff1d(held, listed).tolist()
             partition.large = Large(core, dict.fromkeys(fresh), dropped=gone, churn=len(gone))
             self._table.large[number] = partition
-            taken = set(gone)
-            free = [row for row in self._table.rows.free if row not in taken]
-            del self._table.rows.free[:]
-            self._table.rows.free.extend(free)
+            self._table.rows.reserve(gone)
         self._upkeep.note_large()
 
     async def search(self, partition: bytes, vector: Vector, count: int) -> Sequence[Candidate]:

@@ -118,6 +118,20 @@ class Rows:
         """The cleared ``row`` may hold another question from now on."""
         (self.free if self._parked is None else self._parked).append(row)
 
+    def reserve(self, rows: list[int]) -> None:
+        """Give none of the cleared ``rows`` to a question before it is released; they may be above all others.
+
+        Raises:
+            VectorIndexError: there is no room for such rows.
+        """
+        most = max(rows, default=-1)
+        if most >= self.capacity:
+            raise VectorIndexError(f"the snapshot has a row {most}, more than max_vectors allows")
+        self.free.extend(range(self.high, most + 1))
+        self.records += [b""] * (most + 1 - self.high)
+        kept = set(rows)
+        self.free = array("I", (row for row in self.free if row not in kept))
+
     def park(self) -> None:
         """Give no released row to another question until ``unpark``: a snapshot is being written in slices."""
         self._parked = array("I")
