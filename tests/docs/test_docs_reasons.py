@@ -124,10 +124,14 @@ def semantic_reasons() -> set[str]:
     }
     ended = {word for call in calls(["tiers/semantic.py"], "end") for word in texts(call.args[1]) - {""}}
     refused = returned("tiers/semantic.py", "_refusal", "_entry") - {"not_found"}
+    ruled = {word for node in ast.walk(function("tiers/semantic.py", "lookup")) if isinstance(node, ast.IfExp)
+             for word in texts(node.body) | texts(node.orelse)}  # fmt: skip
     faults = {
         f"{part}_{how}" for part in ("embedder", "index", "verifier") for how in ("slow", "down", "error")
     }
-    return unfit | ended | refused | faults | codes("ModelError") | set(NOT_CACHEABLE) | {NOTHING_NEAR}
+    return (
+        unfit | ended | refused | ruled | faults | codes("ModelError") | set(NOT_CACHEABLE) | {NOTHING_NEAR}
+    )
 
 
 def stale_reasons() -> set[str]:

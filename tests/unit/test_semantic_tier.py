@@ -189,6 +189,15 @@ async def test_the_most_promising_are_verified_first_and_no_more_than_allowed() 
     assert len(bench.bound.decided) == bench.bound.looks == 3  # one ruling a request
 
 
+async def test_what_was_verified_answers_when_the_verifier_fails_midway() -> None:
+    bench = Bench(verifier=MissingVerifier())
+    bench.embedder.angles["bread baking"] = 0.3
+    await bench.stored(chat("bread baking"))
+    bench.embedder.angles[ASKED] = 0.1
+    await bench.stored(chat(ASKED + "?"))
+    assert (await bench.ask(chat(ASKED))).hit is not None
+
+
 async def test_the_next_best_answers_when_the_best_is_gone() -> None:
     bench = Bench()
     bench.verifier.otherwise = 0.95

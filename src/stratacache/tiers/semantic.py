@@ -183,7 +183,12 @@ class SemanticTier:
         """Contenders with the probability that they serve, the likeliest first; no more once one surely does."""
         verified: list[tuple[float, Contender]] = []
         for one in contenders:
-            probability = await self._probability(inquiry, asked, one, until)
+            try:
+                probability = await self._probability(inquiry, asked, one, until)
+            except Passed:
+                if verified:
+                    break  # what is known already will do
+                raise
             one.look.probability = probability
             verified.append((probability, one))
             if probability >= _SURE:
