@@ -79,9 +79,13 @@ class Serving:
 
 @contextmanager
 def serving(folder: Path, config: Mapping[str, Any], args: Sequence[str] = ()) -> Iterator[Serving]:
-    """Start a gateway with ``config`` (its port is a free one) in ``folder``; killed when left running."""
+    """Start a gateway with ``config`` (its port is a free one) in ``folder``; killed when left running.
+
+    The semantic tier, which takes seconds to load, is off unless ``config`` says something of it.
+    """
+    tiers = {"semantic": {"enabled": False}, **config.get("tiers", {})}
     file = folder / "gateway.yaml"
-    file.write_bytes(msgspec.json.encode({"server": {"port": 0}, **config}))
+    file.write_bytes(msgspec.json.encode({"server": {"port": 0}, **config, "tiers": tiers}))
     with (folder / "stderr.txt").open("ab+") as errors:
         process = subprocess.Popen(
             command("--config", str(file), "serve", "--json", *args),

@@ -74,7 +74,12 @@ class Gateway:
 
 
 def settings_from(config: Mapping[str, Any]) -> Settings:
-    """Load ``config`` the way a file is loaded, with every check."""
+    """Load ``config`` the way a file is loaded, with every check.
+
+    The semantic tier is off unless ``config`` says something of it: it takes its time to load, and what other tests ask
+    is often near to what they asked before.
+    """
+    config = {**config, "tiers": {"semantic": {"enabled": False}, **config.get("tiers", {})}}
     with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
         file.write(msgspec.json.encode(config))  # JSON is YAML
         file.flush()
@@ -87,11 +92,11 @@ async def running_gateway(
 ) -> AsyncIterator[Gateway]:
     """Start a gateway on a free port; ``config`` is merged over a memory store and one upstream, ``fake``.
 
-    The semantic tier is on only with ``models``, or when ``config`` says something of it: what other tests ask are
-    often near each other.
+    With ``models`` the semantic tier is on.
     """
     config = dict(config or {})
-    config["tiers"] = {"semantic": {"enabled": models is not None}, **config.get("tiers", {})}
+    if models is not None:
+        config["tiers"] = {"semantic": {"enabled": True}, **config.get("tiers", {})}
     merged: dict[str, Any] = {
         "store": "memory://",
         "audit": {"path": None},
