@@ -41,7 +41,7 @@ def generate(
         language: [q.text for q in questions if q.language == language] for language in ("en", "zh")
     }
     for rule in RULES:
-        draw = Draw(Random(f"{seed} {part} {rule.language} {rule.name}"), part)  # noqa: S311
+        draw = Draw(Random(f"{seed} {part} {rule.language} {rule.name}"), part)
         yield from _pairs_of(rule, by_language[rule.language], count_per_rule, draw)
     yield from grammar_pairs(seed, max(4, count_per_rule // 10) if per_intent is None else per_intent, part)
 

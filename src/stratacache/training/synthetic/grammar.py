@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
-from typing import cast
 
 from .lexicon import DATA, groups
 from .pair import Language, Pair, Part, is_held_out, normalised
@@ -84,12 +83,13 @@ def _values(text: str, language: Language) -> list[tuple[str, ...]]:
 
 def grammar_pairs(seed: int, per_intent: int, part: Part) -> Iterator[Pair]:
     """``per_intent`` pairs of every intent of the part, about half of each label, without repeats."""
-    for language in ("en", "zh"):
-        for block in blocks(cast(Language, language)):
+    languages: tuple[Language, ...] = ("en", "zh")
+    for language in languages:
+        for block in blocks(language):
             for intent in block.intents:
                 if held_out(intent.name) == (part == "eval"):
-                    rng = Random(f"{seed} {part} {intent.name}")  # noqa: S311
-                    yield from _pairs_of(intent, block, cast(Language, language), per_intent, rng)
+                    rng = Random(f"{seed} {part} {intent.name}")
+                    yield from _pairs_of(intent, block, language, per_intent, rng)
 
 
 def _pairs_of(intent: Intent, block: Block, language: Language, count: int, rng: Random) -> Iterator[Pair]:

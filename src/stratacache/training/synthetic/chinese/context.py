@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ..lexicon import rows
-from ..pair import Draw, Rule
-from ..text import one_of, spliced
-from .lists import alternation, replaced
+from stratacache.training.synthetic.chinese.lists import alternation, replaced
+from stratacache.training.synthetic.lexicon import rows
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import one_of, spliced
 
 _ASKS = re.compile(r"怎么|如何|怎样|什么|哪|多少|为什么|吗|能不能|多久|几")
 _SEVERAL = re.compile(r"[，,。！!；;].*|[?？].+")
@@ -76,15 +76,9 @@ def change_time(text: str, draw: Draw) -> str | None:
     return None if re.search("还是|和|或|，|,|到", text) else replaced(text, draw, "zh_times", _NO_TIME)
 
 
-_TIMES_SAME = {"昨天": "昨日", "今天": "今日", "明天": "明日", "今年": "本年", "星期一": "周一", "星期二": "周二", "星期五": "周五", "星期天": "周日", "之前": "以前", "之后": "以后", "上个月": "上月", "下个月": "下月", "这个月": "本月", "早上": "早晨", "凌晨": "半夜", "每天": "每日", "现在": "目前", "如今": "现在", "饭后": "吃完饭后", "饭前": "吃饭前", "睡前": "睡觉前", "婚前": "结婚前", "上周": "上星期", "下周": "下星期", "周末": "星期六日", "年底": "年末"}  # fmt: skip
-
-
 def same_time(text: str, draw: Draw) -> str | None:
     """昨天 -> 昨日, 星期一 -> 周一."""
-    table = {old: new for old, new in _TIMES_SAME.items() if draw.allows(f"time {old}")}
-    return one_of(
-        text, draw, alternation(tuple(table)), lambda m: None if table[m[0]] in text else table[m[0]]
-    )
+    return replaced(text, draw, "zh_times_same")
 
 
 _I = re.compile(r"^(我)(?=(?:能|可以|可不可以|能不能|应该|该|需要|要不要|有权))")
@@ -130,7 +124,14 @@ def drop_person(text: str, draw: Draw) -> str | None:
 _HOW = re.compile(
     r"怎么(?=(?!样|办|说|回事|了|会|能|还|没|不|才|就|这|那|又|都|是|有|读|么|可|一|来|想|看|在)[一-龥]{2})|如何(?=[一-龥]{2})"
 )
-_OTHER_WORDS = {"为什么": ("什么时候",), "多少钱": ("在哪里",), "在哪里": ("多少钱",), "多久": ("多少钱",), "什么时候": ("为什么",), "谁": ("什么时候",)}  # fmt: skip
+_OTHER_WORDS = {
+    "为什么": ("什么时候",),
+    "多少钱": ("在哪里",),
+    "在哪里": ("多少钱",),
+    "多久": ("多少钱",),
+    "什么时候": ("为什么",),
+    "谁": ("什么时候",),
+}
 
 
 def change_question_word(text: str, draw: Draw) -> str | None:
@@ -149,9 +150,31 @@ def change_question_word(text: str, draw: Draw) -> str | None:
     ) or one_of(text, draw, re.compile("什么时候(?=能|可以|开始|会)"), when)
 
 
-_SURE_DEED = "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|申请|办理|查询|解绑|绑定|设置|制作|治疗|提高|使用|购买|清理|学习|练|做|选|写|买|找"
+_SURE_DEED = (
+    "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|"
+    "申请|办理|查询|解绑|绑定|设置|制作|治疗|提高|使用|购买|清理|学习|练|做|选|写|买|找"
+)
 
-_PREAMBLES = ("请问", "请问一下，", "你好，", "您好，", "麻烦问下", "麻烦问一下，", "想问一下", "我想问下", "问一下，", "想知道", "请教一下，", "谁知道", "有人知道", "求助，", "大家好，", "咨询一下，", "急！", "不好意思，请问")  # fmt: skip
+_PREAMBLES = (
+    "请问",
+    "请问一下，",
+    "你好，",
+    "您好，",
+    "麻烦问下",
+    "麻烦问一下，",
+    "想问一下",
+    "我想问下",
+    "问一下，",
+    "想知道",
+    "请教一下，",
+    "谁知道",
+    "有人知道",
+    "求助，",
+    "大家好，",
+    "咨询一下，",
+    "急！",
+    "不好意思，请问",
+)
 _ENDINGS = ("，谢谢", "，谢谢！", "，急", "呢", "啊", "，求解答", "，求助", "，麻烦了", "呀", "，在线等")
 
 
@@ -187,11 +210,23 @@ def drop_preamble(text: str, draw: Draw) -> str | None:
 
 _HOW_WORDS = ("怎么", "如何", "怎样")
 _SAME_WORDS = (
-    ("为什么", ("为何", "为啥", "什么原因")), ("什么时候", ("何时", "啥时候")), ("多长时间", ("多久",)), ("多久", ("多长时间",)), ("怎么办", ("咋办", "该怎么办", "怎么处理")),
-    ("哪里", ("哪儿", "什么地方")), ("是什么意思", ("什么意思", "的意思是什么", "是啥意思")), ("有什么区别", ("区别是什么", "有何区别", "有什么不同", "有啥区别")),
-    ("有哪些", ("都有哪些", "有什么")), ("怎么样", ("如何", "咋样")), ("多少钱", ("什么价格", "价格是多少", "要多少钱")), ("是什么", ("是啥",)), ("怎么回事", ("是怎么回事", "什么情况", "咋回事")),
-    ("什么", ("啥",)), ("可以", ("能",)), ("能够", ("可以",)),
-)  # fmt: skip
+    ("为什么", ("为何", "为啥", "什么原因")),
+    ("什么时候", ("何时", "啥时候")),
+    ("多长时间", ("多久",)),
+    ("多久", ("多长时间",)),
+    ("怎么办", ("咋办", "该怎么办", "怎么处理")),
+    ("哪里", ("哪儿", "什么地方")),
+    ("是什么意思", ("什么意思", "的意思是什么", "是啥意思")),
+    ("有什么区别", ("区别是什么", "有何区别", "有什么不同", "有啥区别")),
+    ("有哪些", ("都有哪些", "有什么")),
+    ("怎么样", ("如何", "咋样")),
+    ("多少钱", ("什么价格", "价格是多少", "要多少钱")),
+    ("是什么", ("是啥",)),
+    ("怎么回事", ("是怎么回事", "什么情况", "咋回事")),
+    ("什么", ("啥",)),
+    ("可以", ("能",)),
+    ("能够", ("可以",)),
+)
 
 
 def same_question_word(text: str, draw: Draw) -> str | None:
@@ -218,12 +253,9 @@ def same_question_word(text: str, draw: Draw) -> str | None:
     ):
         return None
     if (
-        old == "有哪些"
-        and "都有" in text
-        or old == "怎么回事"
-        and "是怎么" in text
-        or old == "多少钱"
-        and re.search("要多少|是多少|值多少", text)
+        (old == "有哪些" and "都有" in text)
+        or (old == "怎么回事" and "是怎么" in text)
+        or (old == "多少钱" and re.search("要多少|是多少|值多少", text))
     ):
         return None
     if old in {"是什么意思", "有什么区别", "多少钱"} and not re.search(rf"{old}[?？]?$", text):
@@ -262,13 +294,9 @@ def way_form(text: str, draw: Draw) -> str | None:
     return draw.rng.choice(_WAYS).format(match[1])
 
 
-_HOMOPHONES = {"账号": "帐号", "登录": "登陆", "账户": "帐户", "手机": "手几", "密码": "蜜码", "绑定": "邦定", "支付宝": "支付保", "为什么": "为什莫", "怎么": "怎末", "额度": "额渡", "还款": "还宽", "逾期": "于期", "银行": "银航", "申请": "申清", "开通": "开同", "信用": "信佣", "什么": "神马", "电脑": "电恼", "电影": "电映", "知道": "知到", "下载": "下栽", "喜欢": "喜换", "减肥": "减非", "治疗": "治聊", "视频": "视屏", "软件": "软见", "提前": "题前", "身份证": "身分证", "关闭": "关必", "设置": "设制", "查询": "查寻", "安装": "按装", "方法": "方发", "现在": "现再", "已经": "以经", "需要": "须要", "经常": "经长", "比较": "比教"}  # fmt: skip
-
-
 def typo(text: str, draw: Draw) -> str | None:
     """A slip of a pinyin keyboard: another character of the same sound."""
-    table = {word: slip for word, slip in _HOMOPHONES.items() if draw.allows(f"slip {word}")}
-    return one_of(text, draw, alternation(tuple(table)), lambda m: table[m[0]])
+    return replaced(text, draw, "zh_slips")
 
 
 def punctuation(text: str, draw: Draw) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ..lexicon import rows
-from ..pair import Draw
-from ..text import spliced
+from stratacache.training.synthetic.lexicon import rows
+from stratacache.training.synthetic.pair import Draw
+from stratacache.training.synthetic.text import spliced
 
 
 @cache

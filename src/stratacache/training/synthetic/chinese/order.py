@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ..lexicon import groups
-from ..pair import Draw, Rule
-from ..text import one_of, spliced
-from .lists import alternation, replaced
+from stratacache.training.synthetic.chinese.lists import alternation, replaced
+from stratacache.training.synthetic.lexicon import groups
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import one_of, spliced
 
 
 @cache
@@ -18,18 +18,19 @@ def _kinds() -> dict[str, str]:
 
 # Part of a longer name: 上海路, 北京人, 中国银行, 苹果手机, 海南岛, 南京大学 ...
 _LONGER_AFTER = re.compile(
-    r"^(?:路|街|人|话|菜|大学|银行|移动|联通|电信|公司|手机|岛|省|市|站|号|客服|皮|汁|醋|花|节|熊|机场|小面|烤鸭|时间|豆|干|酱|茶|虎|奶|饼|片|糖|树|派|币|券|红包|卡|门|线|员|史|课)"
+    r"^(?:路|街|人|话|菜|大学|银行|移动|联通|电信|公司|手机|岛|省|市|站|号|客服|皮|汁|醋|花|节|熊|机场|小面|烤鸭|时间|豆|"
+    r"干|酱|茶|虎|奶|饼|片|糖|树|派|币|券|红包|卡|门|线|员|史|课)"
 )
 _LONGER_BEFORE = re.compile(r"(?:小|大|老|新|青|红|黑|白|水|山|东|西|南|北|中国|中华|来自|黄|烂)$")
 
 
 def names_in(text: str) -> list[tuple[re.Match[str], str]]:
     """The listed names in the text with their kinds, without those inside longer names."""
-    found = []
-    for match in alternation(tuple(_kinds())).finditer(text):
-        if not _LONGER_AFTER.match(text[match.end() :]) and not _LONGER_BEFORE.search(text[: match.start()]):
-            found.append((match, _kinds()[match[0]]))
-    return found
+    return [
+        (match, _kinds()[match[0]])
+        for match in alternation(tuple(_kinds())).finditer(text)
+        if not _LONGER_AFTER.match(text[match.end() :]) and not _LONGER_BEFORE.search(text[: match.start()])
+    ]
 
 
 def change_entity(text: str, draw: Draw) -> str | None:
@@ -68,7 +69,9 @@ _NO_PLACE = re.compile(
     r"钱|吗|每|限|额|现在|今天|开始|头|一|零|小|大|哪|什么|我|你|他|这|那|几|月|年|日|点|上|下|前|后|内|外|里|古|家"
 )
 _INTO = re.compile(
-    r"(?:把|将)?([A-Za-z]{2,6}|微信|支付宝|银行卡|余额宝|花呗|信用卡|人民币|美元|欧元|港币|日元|阳历|阴历|农历|公历|繁体字?|简体字?)(?:里的钱|的钱|钱)?(怎么|如何|怎样)?(转换成|转换为|转成|换成|转到|转|兑换成|兑换|提现到)([A-Za-z]{2,6}|微信|支付宝|银行卡|余额宝|花呗|信用卡|人民币|美元|欧元|港币|日元|阳历|阴历|农历|公历|繁体字?|简体字?)(?![A-Za-z])"
+    r"(?:把|将)?([A-Za-z]{2,6}|微信|支付宝|银行卡|余额宝|花呗|信用卡|人民币|美元|欧元|港币|日元|阳历|阴历|农历|公历|"
+    r"繁体字?|简体字?)(?:里的钱|的钱|钱)?(怎么|如何|怎样)?(转换成|转换为|转成|换成|转到|转|兑换成|兑换|提现到)([A-Za-z]{2,"
+    r"6}|微信|支付宝|银行卡|余额宝|花呗|信用卡|人民币|美元|欧元|港币|日元|阳历|阴历|农历|公历|繁体字?|简体字?)(?![A-Za-z])"
 )
 
 
@@ -122,11 +125,8 @@ _AND = re.compile(
 
 def swap_symmetric(text: str, draw: Draw) -> str | None:
     """A和B的区别 -> B和A的区别, A还是B -> B还是A, 谁 and 哪个 alike."""
-    if (
-        re.search(r"[是用]", text.split("还是")[0])
-        or "还是" in text
-        and "哪" not in text
-        and "谁" not in text
+    if re.search(r"[是用]", text.split("还是")[0]) or (
+        "还是" in text and "哪" not in text and "谁" not in text
     ):
         return None
     return one_of(
@@ -138,9 +138,32 @@ def swap_symmetric(text: str, draw: Draw) -> str | None:
 
 
 _THAN = re.compile(
-    r"^(为什么|为何|为啥)((?!之前|以前)[一-龥A-Za-z0-9]{1,6}?)(要|会)?比((?!之前|以前|上|去年)[一-龥A-Za-z0-9]{1,6}?)(更|还)?(高|大|小|好|快|慢|贵|便宜|重|轻|长|短|早|晚|多|少|强|难|冷|热|厉害|漂亮|聪明|流行|受欢迎|重要)(?=$|[?？呢吗啊,，了])"
+    r"^(为什么|为何|为啥)((?!之前|以前)[一-龥A-Za-z0-9]{1,6}?)(要|会)?比((?!之前|以前|上|去年)[一-龥A-Za-z0-9]{1,"
+    r"6}?)(更|还)?(高|大|小|好|快|慢|贵|便宜|重|轻|长|短|早|晚|多|少|强|难|冷|热|厉害|漂亮|聪明|流行|受欢迎|重要)(?=$|"
+    r"[?？呢吗啊,，了])"
 )
-_OPPOSITE = {"高": "低", "大": "小", "小": "大", "快": "慢", "慢": "快", "贵": "便宜", "便宜": "贵", "重": "轻", "轻": "重", "长": "短", "短": "长", "早": "晚", "晚": "早", "多": "少", "少": "多", "强": "弱", "冷": "热", "热": "冷", "好": "差", "难": "容易"}  # fmt: skip
+_OPPOSITE = {
+    "高": "低",
+    "大": "小",
+    "小": "大",
+    "快": "慢",
+    "慢": "快",
+    "贵": "便宜",
+    "便宜": "贵",
+    "重": "轻",
+    "轻": "重",
+    "长": "短",
+    "短": "长",
+    "早": "晚",
+    "晚": "早",
+    "多": "少",
+    "少": "多",
+    "强": "弱",
+    "冷": "热",
+    "热": "冷",
+    "好": "差",
+    "难": "容易",
+}
 
 
 def swap_comparison(text: str, draw: Draw) -> str | None:
@@ -165,9 +188,13 @@ _BY = re.compile(
     rf"(我|你|孩子|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|对方)被(狗|猫|我|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|公司|对方|老板|同事)({_VERB})了"
 )
 _DID = re.compile(
-    rf"(?<![被把])(狗|猫|我|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|公司|对方|老板|同事)({_VERB})了(我|你|孩子|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|对方)"
+    rf"(?<![被把])(狗|猫|我|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|公司|对方|老板|同事)"
+    rf"({_VERB})了(我|你|孩子|别人|朋友|女朋友|男朋友|老公|老婆|同学|老师|对方)"
 )
-_KIN = "爸爸|妈妈|父亲|母亲|哥哥|弟弟|姐姐|妹妹|老婆|老公|爷爷|奶奶|儿子|女儿|叔叔|舅舅|姑姑|阿姨|姐夫|表哥|表姐|堂弟|侄子|外甥|朋友|老板|同事"
+_KIN = (
+    "爸爸|妈妈|父亲|母亲|哥哥|弟弟|姐姐|妹妹|"
+    "老婆|老公|爷爷|奶奶|儿子|女儿|叔叔|舅舅|姑姑|阿姨|姐夫|表哥|表姐|堂弟|侄子|外甥|朋友|老板|同事"
+)
 _OF_KIN = re.compile(rf"({_KIN})的({_KIN})")
 
 
@@ -189,12 +216,16 @@ def passive(text: str, draw: Draw) -> str | None:
     )
 
 
-_DEED = "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|申请|办理|查询|解绑|绑定|设置|制作|治疗|预防|去除|清洗|提高|使用|购买|清理|保养|选择|激活|找回|打开|更换|破解|升级|设计|计算|训练|缓解|练习|辨别|鉴别|挑选"
+_DEED = (
+    "开通|关闭|修改|更改|下载|安装|卸载|注册|注销|取消|删除|恢复|申请|办理|查询|解绑|绑定|设置|制作|治疗|预防|去除|清洗|提高|使用|"
+    "购买|清理|保养|选择|激活|找回|打开|更换|破解|升级|设计|计算|训练|缓解|练习|辨别|鉴别|挑选"
+)
 _HOW_DO = re.compile(
     rf"^(怎么|如何|怎样)(才能)?({_DEED})([^怎如何什么为哪谁几多，,。 ？?吗呢了的用比从把被给到在和]{{2,9}})[?？]?$"
 )
 _DONE_HOW = re.compile(
-    rf"^([^怎如何什么为哪谁几多，,。 ？?吗呢了用比从把被给到在和我你他能不没想要可以会有是]{{2,9}})(怎么|如何|怎样)({_DEED})[?？]?$"
+    rf"^([^怎如何什么为哪谁几多，,。 ？?吗呢了用比从把被给到在和我你他能不没想要可以会有是]{{2,9}})"
+    rf"(怎么|如何|怎样)({_DEED})[?？]?$"
 )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..pair import Draw, Rule
-from ..text import one_of
-from .lists import replaced
+from stratacache.training.synthetic.chinese.lists import replaced
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import one_of
 
 # 吗-questions and A不A ask the same with and without a negation; only why, how and what-if questions change.
 _POLAR = re.compile(r"吗|嘛|么[?？]?$|吧|能不能|是不是|可不可以|有没有|会不会|要不要|是否|不是|还是|没有没")
@@ -17,7 +17,8 @@ _WHY = re.compile(
     r"(为什么|为何|为啥|怎么)(能|会|可以|要|是|有|给|让|想|喜欢|需要)(?!不|没|员|计|议|闲|点|点儿|么|样|名|时|一|钱|几|多少|求|些|时|人|关)"
 )
 _WHY_NOT = re.compile(
-    r"(为什么|为何|为啥|怎么|咋)(我|你|他|她|它|我们|我的[一-龥]{1,4}|[一-龥]{0,5}?)(总是|一直|老是|还|都|又)?(不|没有|没)(能|会|可以|显示|支持|让|给|下雪|下雨|喜欢|来|通过|开通|到账|反应|网|信号|声音|额度)"
+    r"(为什么|为何|为啥|怎么|咋)(我|你|他|她|它|我们|我的[一-龥]{1,4}|[一-龥]{0,5}?)(总是|一直|老是|还|都|又)?(不|"
+    r"没有|没)(能|会|可以|显示|支持|让|给|下雪|下雨|喜欢|来|通过|开通|到账|反应|网|信号|声音|额度)"
 )
 _IF = re.compile(r"(如果|要是|假如)([一-龥]{0,4}?)(不|没有)(?=[一-龥]{1,6}(?:会怎么样|会怎样|怎么办|有什么))")
 
@@ -79,18 +80,13 @@ def polar_form(text: str, draw: Draw) -> str | None:
 
     def new(match: re.Match[str]) -> str | None:
         before = text[: match.start()]
-        if (
-            match[1] == "会"
-            and re.search(r"[学机社开大体聚约协晚]$", before)
-            or match[1] == "有"
-            and re.search(r"[只没所拥具含还]$", before)
+        if (match[1] == "会" and re.search(r"[学机社开大体聚约协晚]$", before)) or (
+            match[1] == "有" and re.search(r"[只没所拥具含还]$", before)
         ):
             return None
         if (
-            match[1] == "能"
-            and re.search(r"[功智性技才可]$", before)
-            or match[1] == "是"
-            and re.search(r"[还就都但于只可不要总老]$", before)
+            (match[1] == "能" and re.search(r"[功智性技才可]$", before))
+            or (match[1] == "是" and re.search(r"[还就都但于只可不要总老]$", before))
             or before.endswith(("是", "不", "没", "能"))
         ):
             return None
@@ -106,13 +102,36 @@ def polar_form(text: str, draw: Draw) -> str | None:
 
 
 _SAME = (
-    ("为什么不能", "为什么无法"), ("为什么不能", "为什么没法"), ("怎么不能", "怎么没法"), ("怎么不可以", "怎么不能"), ("不能", "无法"), ("没法", "无法"), ("不可以", "不能"),
-    ("不需要", "不用"), ("不必", "不用"), ("没有收到", "没收到"), ("没有显示", "没显示"), ("没有通过", "没通过"), ("没有到账", "没到账"), ("没有反应", "没反应"),
-    ("不允许", "禁止"), ("不合法", "违法"), ("不安全", "危险"), ("不成功", "失败"), ("不见了", "消失了"), ("必须", "不得不"), ("一定要", "非要"), ("没有用", "没用"),
-    ("没有额度", "没额度"), ("不正确", "错误"), ("不足", "不够"), ("不用", "无需"), ("从不", "从来不"),
-)  # fmt: skip
+    ("为什么不能", "为什么无法"),
+    ("为什么不能", "为什么没法"),
+    ("怎么不能", "怎么没法"),
+    ("怎么不可以", "怎么不能"),
+    ("不能", "无法"),
+    ("没法", "无法"),
+    ("不可以", "不能"),
+    ("不需要", "不用"),
+    ("不必", "不用"),
+    ("没有收到", "没收到"),
+    ("没有显示", "没显示"),
+    ("没有通过", "没通过"),
+    ("没有到账", "没到账"),
+    ("没有反应", "没反应"),
+    ("不允许", "禁止"),
+    ("不合法", "违法"),
+    ("不安全", "危险"),
+    ("不成功", "失败"),
+    ("不见了", "消失了"),
+    ("必须", "不得不"),
+    ("一定要", "非要"),
+    ("没有用", "没用"),
+    ("没有额度", "没额度"),
+    ("不正确", "错误"),
+    ("不足", "不够"),
+    ("不用", "无需"),
+    ("从不", "从来不"),
+)
 _TABLE = {
-    **{a: b for a, b in _SAME},
+    **dict(_SAME),
     **{
         b: a
         for a, b in _SAME[6:]

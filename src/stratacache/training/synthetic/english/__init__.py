@@ -1,5 +1,9 @@
 """The English rules."""
 
-from . import context, entities, numbers, order, polarity, wording
+from stratacache.training.synthetic.english import context, entities, numbers, order, polarity
+from stratacache.training.synthetic.english.wording import RULES as WORDING
+from stratacache.training.synthetic.pair import Rule
 
-RULES = numbers.RULES + polarity.RULES + entities.RULES + order.RULES + context.RULES + wording.RULES
+RULES: tuple[Rule, ...] = (
+    numbers.RULES + polarity.RULES + entities.RULES + order.RULES + context.RULES + WORDING
+)

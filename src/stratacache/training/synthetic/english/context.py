@@ -1,12 +1,14 @@
-"""English context: a modifier, time, audience, person or question word that changes the answer, and ones that do not."""
+"""English context: a modifier, time, audience, person or question word that decides, and ones that do not."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from ..lexicon import rows
-from ..pair import Draw, Rule
-from ..text import first_lower, like, one_of, spliced, words_in
+from stratacache.training.synthetic.english.lists import replaced
+from stratacache.training.synthetic.lexicon import rows
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import first_lower, like, one_of, spliced, words_in
 
 
 def _ended(text: str, addition: str) -> str:
@@ -17,7 +19,11 @@ def _ended(text: str, addition: str) -> str:
 
 
 _ADVICE = re.compile(
-    r"(?:how (?:do|can|should|to|could) |what (?:should|can|could) (?:i|we|you) |what (?:is|are) (?:the |some )?(?:best|good|easiest|fastest|foods?)|which (?:is|are) the|where (?:can|should|do) i )",
+    (
+        r"(?:how (?:do|can|should|to|could) |what (?:should|can|could) (?:i|we|you)"
+        r" |what (?:is|are) (?:the |some )?(?:best|good|easiest|fastest|foods?)|which (?:is|"
+        r"are) the|where (?:can|should|do) i )"
+    ),
     re.I,
 )
 
@@ -54,21 +60,34 @@ def add_adjective(text: str, draw: Draw) -> str | None:
             if draw.allows(f"narrowed {a} {match[0].lower()}") and a not in text.lower()
         ]
         if usable and re.search(
-            r"\b(?:best|buy|good|cheap|rent|sell|cook|make|choose|clean|fix|open|apply for|insure|hire|pay for)(?: an?| the| my)?$",
+            (
+                r"\b(?:best|buy|good|cheap|rent|sell|cook|make|choose|clean|fix|open|apply for|"
+                r"insure|hire|pay for)(?: an?| the| my)?$"
+            ),
             before,
         ):
             new = draw.rng.choice(usable)
-            if before.endswith((" a", " an")):
-                if (new[0] in "aeiou") != before.endswith(" an"):
-                    continue
+            if before.endswith((" a", " an")) and (new[0] in "aeiou") != before.endswith(" an"):
+                continue
             return spliced(text, match.span(), f"{new} {match[0]}")
     return None
 
 
 _EMPTY_ENDS = (
-    "exactly", "please", "step by step", "these days", "actually", "if possible", "in general", "in detail", "nowadays",
-    "do you think", "as of now", "in your opinion", "for me",
-)  # fmt: skip
+    "exactly",
+    "please",
+    "step by step",
+    "these days",
+    "actually",
+    "if possible",
+    "in general",
+    "in detail",
+    "nowadays",
+    "do you think",
+    "as of now",
+    "in your opinion",
+    "for me",
+)
 
 
 def add_nothing(text: str, draw: Draw) -> str | None:
@@ -90,40 +109,23 @@ def add_nothing(text: str, draw: Draw) -> str | None:
     )
 
 
-def _moved(text: str, draw: Draw, name: str, blocked: re.Pattern[str] | None = None) -> str | None:
-    partners: dict[str, list[tuple[str, str]]] = {}
-    for left, right, *options in rows(name):
-        partners.setdefault(left, []).append((right, f"{name} {min(left, right)} {max(left, right)}"))
-        if ">" not in options:
-            partners.setdefault(right, []).append((left, f"{name} {min(left, right)} {max(left, right)}"))
-    matches = words_in(text, partners)
-    draw.rng.shuffle(matches)
-    for match in matches:
-        around = text[max(0, match.start() - 20) : match.end() + 20]
-        usable = [
-            new
-            for new, entry in partners[match[0].lower()]
-            if draw.allows(entry) and not words_in(text, (new,))
-        ]
-        if usable and not (blocked and blocked.search(around)):
-            return spliced(text, match.span(), like(match[0], draw.rng.choice(usable)))
-    return None
-
-
 _NO_TIME = re.compile(
-    r"day after|after all|before and after|look after|named after|day before|after effects|soon after|shortly after|good (?:morning|night)|may\b",
+    (
+        r"day after|after all|before and after|look after|named after|day before|after effects|"
+        r"soon after|shortly after|good (?:morning|night)|may\b"
+    ),
     re.I,
 )
 
 
 def change_time(text: str, draw: Draw) -> str | None:
     """before -> after, last week -> next week, Monday -> Thursday."""
-    return None if re.search(r"\bor\b|\band\b", text, re.I) else _moved(text, draw, "en_times", _NO_TIME)
+    return None if re.search(r"\bor\b|\band\b", text, re.I) else replaced(text, draw, "en_times", _NO_TIME)
 
 
 def same_time(text: str, draw: Draw) -> str | None:
     """before -> prior to, every day -> daily, Monday -> on Monday's short form."""
-    return _moved(text, draw, "en_times_same", _NO_TIME)
+    return replaced(text, draw, "en_times_same", _NO_TIME)
 
 
 def change_audience(text: str, draw: Draw) -> str | None:
@@ -131,13 +133,13 @@ def change_audience(text: str, draw: Draw) -> str | None:
     return (
         None
         if re.search(r"\bor\b|\band\b|\bto\b.*\bfrom\b", text, re.I)
-        else _moved(text, draw, "en_audiences")
+        else replaced(text, draw, "en_audiences")
     )
 
 
 def same_audience(text: str, draw: Draw) -> str | None:
     """beginners -> newbies, kids -> children."""
-    return _moved(text, draw, "en_audiences_same")
+    return replaced(text, draw, "en_audiences_same")
 
 
 _MAY_I = re.compile(
@@ -155,7 +157,10 @@ _OTHERS = (
     "the seller",
 )
 _MY_DATA = re.compile(
-    r"\bmy (?=(?:\w+ )?(?:account|password|pin|card|balance|passcode|phone|email|address|statement|salary|passport|bank details)\b)",
+    (
+        r"\bmy (?=(?:\w+ )?(?:account|password|pin|card|balance|passcode|phone|email|"
+        r"address|statement|salary|passport|bank details)\b)"
+    ),
     re.I,
 )
 
@@ -207,7 +212,8 @@ def same_person(text: str, draw: Draw) -> str | None:
 
     def new(match: re.Match[str]) -> str | None:
         verb = match[2].lower()
-        return f"{match[1]} {draw.rng.choice([f'{verb} you', f'{verb} we', 'does one' if verb == 'do' else f'{verb} one'])}"
+        one = "does one" if verb == "do" else f"{verb} one"
+        return f"{match[1]} {draw.rng.choice([f'{verb} you', f'{verb} we', one])}"
 
     return one_of(text, draw, _ONE, new)
 
@@ -240,7 +246,7 @@ def change_question_word(text: str, draw: Draw) -> str | None:
         others = {"long": "often", "often": "long", "old": "tall", "tall": "old", "fast": "big", "big": "old"}
         return f"{match[1]} {others[match[2].lower()]} " if match[2].lower() in others else None
 
-    options = (
+    options: tuple[Callable[[], str | None], ...] = (
         lambda: one_of(
             text,
             draw,
@@ -268,7 +274,10 @@ def change_question_word(text: str, draw: Draw) -> str | None:
 
 
 _NEED = re.compile(
-    r"\b((?:need|require|requires|bring|both|requiring)\b[^?]{0,30}?\b(?:an? )?\w+) and (?=(?:an? )?\w+(?: \w+)?[?.]?$)",
+    (
+        r"\b((?:need|require|requires|bring|both|requiring)\b[^?]{0,30}?\b(?:an? )?\w+)"
+        r" and (?=(?:an? )?\w+(?: \w+)?[?.]?$)"
+    ),
     re.I,
 )
 _AND = re.compile(r"\b(?:both )?([A-Z]\w+) and ([A-Z]\w+)(?=[?.,!]|$)")

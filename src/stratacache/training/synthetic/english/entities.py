@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ..lexicon import groups, rows
-from ..pair import Draw, Rule
-from ..text import spliced, words_in
+from stratacache.training.synthetic.english.lists import replaced
+from stratacache.training.synthetic.lexicon import groups
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import spliced, words_in
 
 
 @cache
@@ -22,12 +23,51 @@ def _lower() -> dict[str, str]:
 
 # Words that are also ordinary words when written small.
 _CASED_ONLY = frozenset(
-    "CAT GATE SAT Word Go Swift Ruby Rust Scala Turkey React Flask Express Friends Chrome Safari Slack Zoom Outlook Excel"
-    " Phoenix Mercury Java Intel Uber Amazon Tesla Azure Discord Latin Spring Nice Oracle Perl Chile Rust".split()
+    [
+        "CAT",
+        "GATE",
+        "SAT",
+        "Word",
+        "Go",
+        "Swift",
+        "Ruby",
+        "Rust",
+        "Scala",
+        "Turkey",
+        "React",
+        "Flask",
+        "Express",
+        "Friends",
+        "Chrome",
+        "Safari",
+        "Slack",
+        "Zoom",
+        "Outlook",
+        "Excel",
+        "Phoenix",
+        "Mercury",
+        "Java",
+        "Intel",
+        "Uber",
+        "Amazon",
+        "Tesla",
+        "Azure",
+        "Discord",
+        "Latin",
+        "Spring",
+        "Nice",
+        "Oracle",
+        "Perl",
+        "Chile",
+        "Rust",
+    ]
 )
 # A name beside one of these is part of a longer name, a fixed phrase, or only mentioned in passing.
 _PART = re.compile(
-    r"(?:on quora|new |bank of |times of |university of |great |-)$|^(?:-|'s? day| street| times| university| express)",
+    (
+        r"(?:on quora|new |bank of |times of |university of |great |-)$|^(?:-|'s? day|"
+        r" street| times| university| express)"
+    ),
     re.I,
 )
 
@@ -86,28 +126,7 @@ def _with_article(text: str, match: re.Match[str], new: str) -> str:
 
 def alias(text: str, draw: Draw) -> str | None:
     """One name becomes another name of the same thing: United Kingdom, UK."""
-    names: dict[str, list[str]] = {}
-    for left, right, *options in rows("en_aliases"):
-        names.setdefault(left, []).append(right)
-        if ">" not in options:
-            names.setdefault(right, []).append(left)
-    found = [
-        match
-        for match in words_in(text, names, cased=True)
-        if not re.match(r"[ -][A-Z0-9]", text[match.end() :])
-    ]
-    draw.rng.shuffle(found)
-    for match in found:
-        usable = [
-            new
-            for new in names[match[0]]
-            if draw.allows(f"alias {min(match[0], new)}") and new.lower() not in text.lower()
-        ]
-        before = text[: match.start()].rstrip().lower()
-        usable = [new for new in usable if not (new.startswith("the ") and before.endswith(" the"))]
-        if usable and not before.endswith((" a", " an")):
-            return spliced(text, match.span(), draw.rng.choice(usable))
-    return None
+    return replaced(text, draw, "en_aliases", cased=True)
 
 
 RULES = (

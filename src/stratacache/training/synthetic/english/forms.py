@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..lexicon import rows
+from stratacache.training.synthetic.lexicon import rows
 
 
 @cache

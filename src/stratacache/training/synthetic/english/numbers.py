@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import re
 
-from ..pair import Draw, Rule
-from ..text import like, one_of
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import like, one_of
 
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-_SMALL += "seventeen eighteen nineteen twenty".split()
+_SMALL = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+]
+_SMALL += ["seventeen", "eighteen", "nineteen", "twenty"]
 _WORDS = {word: value for value, word in enumerate(_SMALL)}
 _WORDS |= {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "ninety": 90}
 _DIGITS = {value: word for word, value in _WORDS.items()}
@@ -22,7 +40,8 @@ _FIXED = re.compile(
 )
 _COUNTED = re.compile(
     r"\b(two|three|four|five|six|seven|eight|nine|ten|twelve|fifteen|twenty|thirty|fifty)"
-    r"(?= (?:\w+ )?(?:days|weeks|months|years|hours|minutes|people|times|kids|children|cards|accounts|items|miles|pounds"
+    r"(?= (?:\w+ )?(?:days|weeks|months|years|hours|minutes|people|times|kids|children|"
+    r"cards|accounts|items|miles|pounds"
     r"|dollars|cups|eggs|states|countries|languages|dogs|cats|cars|phones|players|tickets|passengers|bags)\b)",
     re.I,
 )
@@ -72,8 +91,7 @@ def spell_number(text: str, draw: Draw) -> str | None:
             match[0] != match[1]
             or value not in _DIGITS
             or value < 2
-            or match.end() < len(text)
-            and text[match.end()] == "%"
+            or (match.end() < len(text) and text[match.end()] == "%")
         ):
             return None
         if text[max(0, match.start() - 1) : match.start()] in {"$", "£", "€"}:
@@ -118,7 +136,8 @@ _LONG |= {
 }
 _LONG |= {"oz": "ounce", "ft": "foot", "mph": "miles per hour", "hr": "hour", "hrs": "hour", "min": "minute"}
 _MEASURE = re.compile(
-    r"(?<![\w.,:/$€£-])(\d{1,6})( ?)(hours?|minutes?|days?|weeks?|years?|decades?|kg|km|gb|mb|tb|cm|ml|lbs?|oz|ft|mph|hrs?)"
+    r"(?<![\w.,:/$€£-])(\d{1,6})( ?)(hours?|minutes?|days?|weeks?|years?|decades?|"
+    r"kg|km|gb|mb|tb|cm|ml|lbs?|oz|ft|mph|hrs?)"
     r"(?![\w/-]| old| ago| later| from now)",
     re.I,
 )
@@ -164,8 +183,10 @@ _UNIT_KINDS = (
 )
 _SAME = ({"lbs", "pounds"},)
 _UNIT = re.compile(
-    r"(?<![\w.,:/$€£-])(\d[\d,.]*|two|three|four|five|six|seven|ten|several|a few|few)( ?)(seconds|minutes|hours|days|weeks|"
-    r"months|years|kg|pounds|lbs|grams|ounces|km|miles|meters|feet|cm|inches|yards|liters|gallons|ml|cups|kb|mb|gb|tb|"
+    r"(?<![\w.,:/$€£-])(\d[\d,.]*|two|three|four|five|six|seven|ten|several|a few|"
+    r"few)( ?)(seconds|minutes|hours|days|weeks|"
+    r"months|years|kg|pounds|lbs|grams|ounces|km|miles|meters|feet|cm|inches|yards|"
+    r"liters|gallons|ml|cups|kb|mb|gb|tb|"
     r"dollars|euros|rupees|yen|lakhs|crores|million|billion|thousand)(?![\w/-])",
     re.I,
 )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
-from ..pair import Draw, Rule
-from ..text import first_lower, first_upper, one_of, spliced
-from .entities import entity_matches
+from stratacache.training.synthetic.english.entities import entity_matches
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import first_lower, first_upper, one_of, spliced
 
 _NOUN = r"(?:[A-Z][\w.+#]*(?: [A-Z][\w.+#]*){0,2}|[a-z][\w.+#-]*)"
 _FROM_TO = re.compile(
     rf"\bfrom ({_NOUN}) to ({_NOUN})(?=[?.!,]|$| (?:in|on|by|via|for|without|using|with|at)\b)"
 )
 _CONVERT = re.compile(
-    rf"\b((?i:convert|translate|migrate|transform|converting|exchange)(?: an?| my)?) ({_NOUN}) (?:to|into) ({_NOUN})(?=[?.!,]|$)"
+    r"\b((?i:convert|translate|migrate|transform|converting|exchange)(?: an?| my)"
+    rf"?) ({_NOUN}) (?:to|into) ({_NOUN})(?=[?.!,]|$)"
 )
 _SYMMETRIC = re.compile(r"\b(?:distance|far|long|difference|between|back|relation|similar|compare)\b", re.I)
 _NO_PLACE = re.compile(
-    r"^(?:a|an|the|z|my|me|you|your|our|his|her|it|this|that|time|scratch|end|beginning|start|now|one|day|here|there|home|work|"
+    r"^(?:a|an|the|z|my|me|you|your|our|his|her|it|this|that|time|scratch|end|beginning|"
+    r"start|now|one|day|here|there|home|work|"
     r"becoming|being|get|do|be|make|go|some|another|other|others|birth|death|what|where|getting|zero|hero)$",
     re.I,
 )
@@ -68,14 +71,35 @@ def swap_symmetric(text: str, draw: Draw) -> str | None:
 
 
 _OPPOSITE = {
-    "taller": "shorter", "bigger": "smaller", "larger": "smaller", "faster": "slower", "older": "younger", "heavier": "lighter",
-    "cheaper": "more expensive", "better": "worse", "stronger": "weaker", "higher": "lower", "richer": "poorer",
-    "hotter": "colder", "easier": "harder", "safer": "more dangerous", "more popular": "less popular", "longer": "shorter",
-    "more expensive": "cheaper", "more important": "less important", "smarter": "dumber", "slower": "faster",
-    "worse": "better", "more powerful": "less powerful", "harder": "easier", "smaller": "larger",
-}  # fmt: skip
+    "taller": "shorter",
+    "bigger": "smaller",
+    "larger": "smaller",
+    "faster": "slower",
+    "older": "younger",
+    "heavier": "lighter",
+    "cheaper": "more expensive",
+    "better": "worse",
+    "stronger": "weaker",
+    "higher": "lower",
+    "richer": "poorer",
+    "hotter": "colder",
+    "easier": "harder",
+    "safer": "more dangerous",
+    "more popular": "less popular",
+    "longer": "shorter",
+    "more expensive": "cheaper",
+    "more important": "less important",
+    "smarter": "dumber",
+    "slower": "faster",
+    "worse": "better",
+    "more powerful": "less powerful",
+    "harder": "easier",
+    "smaller": "larger",
+}
 _COMPARED = re.compile(
-    rf"^((?i:why|how|in what ways?|how much|when) (?:is|are|was|were) )((?:an? |the )?{_NOUN}) ((?:so much |much |so |considered )?)({'|'.join(_OPPOSITE)}) than ((?:an? |the )?{_NOUN})(?=[?.!,]|$)"
+    r"^((?i:why|how|in what ways?|how much|when) (?:is|are|was|were) )((?:an? |"
+    rf"the )?{_NOUN}) ((?:so much |much |so |considered )?)({'|'.join(_OPPOSITE)})"
+    rf" than ((?:an? |the )?{_NOUN})(?=[?.!,]|$)"
 )
 _NO_COMPARED = re.compile(
     r"^(?:it|there|he|she|they|this|that|usual|other|others|i|we|you|me|ever|most|before|him|her|them)$", re.I
@@ -111,23 +135,53 @@ def invert_comparison(text: str, draw: Draw) -> str | None:
 
 
 _TRANSITIVE = {
-    "attack": "attacked", "invade": "invaded", "defeat": "defeated", "beat": "beaten", "support": "supported", "hate": "hated",
-    "acquire": "acquired", "buy": "bought", "sue": "sued", "ban": "banned", "help": "helped", "influence": "influenced",
-    "affect": "affected", "replace": "replaced", "overtake": "overtaken", "threaten": "threatened", "betray": "betrayed",
-    "colonize": "colonized", "conquer": "conquered", "surpass": "surpassed", "block": "blocked", "criticize": "criticized",
-    "kill": "killed", "destroy": "destroyed", "rule": "ruled", "admire": "admired", "trust": "trusted", "control": "controlled",
-}  # fmt: skip
+    "attack": "attacked",
+    "invade": "invaded",
+    "defeat": "defeated",
+    "beat": "beaten",
+    "support": "supported",
+    "hate": "hated",
+    "acquire": "acquired",
+    "buy": "bought",
+    "sue": "sued",
+    "ban": "banned",
+    "help": "helped",
+    "influence": "influenced",
+    "affect": "affected",
+    "replace": "replaced",
+    "overtake": "overtaken",
+    "threaten": "threatened",
+    "betray": "betrayed",
+    "colonize": "colonized",
+    "conquer": "conquered",
+    "surpass": "surpassed",
+    "block": "blocked",
+    "criticize": "criticized",
+    "kill": "killed",
+    "destroy": "destroyed",
+    "rule": "ruled",
+    "admire": "admired",
+    "trust": "trusted",
+    "control": "controlled",
+}
 _WHO_WHOM = re.compile(
-    rf"\b((?i:why|when|how)) (did|does|do|will|would|can|could) ({_NOUN}) ({'|'.join(_TRANSITIVE)}) ({_NOUN})(?=[?.!,]|$)"
+    rf"\b((?i:why|when|how)) (did|does|do|will|would|can|could) ({_NOUN}) ({'|'.join(_TRANSITIVE)})"
+    rf" ({_NOUN})(?=[?.!,]|$)"
 )
 _PERSON = r"(someone|somebody|my \w+|he|she|they|a (?:guy|girl|friend|person|man|woman))"
 _TO_ME = re.compile(
-    rf"\b{_PERSON} (blocked|unfriended|ignored|hit|hurt|lied to|insulted|rejected|betrayed|cheated on|called|unfollowed|slapped|bit) me(?=[?.!,]|$| on\b)",
+    (
+        rf"\b{_PERSON} (blocked|unfriended|ignored|hit|hurt|lied to|insulted|rejected|"
+        r"betrayed|cheated on|called|unfollowed|slapped|bit) me(?=[?.!,]|$| on\b)"
+    ),
     re.I,
 )
 _OBJECTIVE = {"he": "him", "she": "her", "they": "them"}
 _NO_ROLE = re.compile(
-    r"^(?:i|it|you|we|they|he|she|people|this|that|your|my|the|a|an|one|us|me|them|someone|anyone|is|are|his|her|not|some|men|women|guys|everyone)$",
+    (
+        r"^(?:i|it|you|we|they|he|she|people|this|that|your|my|the|a|an|one|us|me|them|"
+        r"someone|anyone|is|are|his|her|not|some|men|women|guys|everyone)$"
+    ),
     re.I,
 )
 
@@ -147,7 +201,7 @@ def swap_roles(text: str, draw: Draw) -> str | None:
 
 
 def passive(text: str, draw: Draw) -> str | None:
-    """Why did A attack B -> why was B attacked by A; who invented X -> by whom was X invented; he hit me -> I was hit by him."""
+    """Why did A attack B -> why was B attacked by A; who invented X -> by whom was X invented."""
 
     def nouns(match: re.Match[str]) -> str | None:
         if _NO_ROLE.match(match[3]) or _NO_ROLE.match(match[5]):
@@ -170,33 +224,37 @@ def passive(text: str, draw: Draw) -> str | None:
     return (
         one_of(text, draw, _WHO_WHOM, nouns)
         or one_of(text, draw, _TO_ME, person)
-        or one_of(text, draw, _WHO_DID, _who_passive(draw))
+        or one_of(text, draw, _WHO_DID, lambda m: _who_passive(m, draw))
     )
 
 
 _WHO_DID = re.compile(
-    r"^(who) (invented|discovered|wrote|built|founded|created|designed|directed|composed|painted|killed|started|developed|made) ((?:the |a |an )?[\w' -]{3,40})\??$",
+    (
+        r"^(who) (invented|discovered|wrote|built|founded|created|designed|directed|"
+        r"composed|painted|killed|started|developed|made) ((?:the |a |an )?[\w' -]{3,"
+        r"40})\??$"
+    ),
     re.I,
 )
 _PARTICIPLE = {"wrote": "written"}
 
 
-def _who_passive(draw: Draw):  # type: ignore[no-untyped-def]
-    def new(match: re.Match[str]) -> str | None:
-        if re.search(r"\band\b|\bor\b|\bhow\b|\bwhy\b|\bwhen\b", match[3]):
-            return None
-        plural = re.search(r"[^s]s$", match[3].split()[-1]) and not match[3][:1].isupper()
-        be = "were" if plural else "was"
-        verb = _PARTICIPLE.get(match[2].lower(), match[2].lower())
-        if draw.rng.random() < 0.5:
-            return f"By whom {be} {match[3].rstrip()} {verb}?"
-        return f"Who {be} {match[3].rstrip()} {verb} by?"
-
-    return new
+def _who_passive(match: re.Match[str], draw: Draw) -> str | None:
+    if re.search(r"\band\b|\bor\b|\bhow\b|\bwhy\b|\bwhen\b|\bfirst\b", match[3]):
+        return None
+    plural = re.search(r"[^s]s$", match[3].split()[-1]) and not match[3][:1].isupper()
+    be = "were" if plural else "was"
+    verb = _PARTICIPLE.get(match[2].lower(), match[2].lower())
+    return draw.rng.choice(
+        [f"By whom {be} {match[3].rstrip()} {verb}?", f"Who {be} {match[3].rstrip()} {verb} by?"]
+    )
 
 
 _FRONT = re.compile(
-    r"^((?:how|what|why|where|when|which|who|is|are|can|do|does|should) .{8,70}?) ((?:in|after|before|during|without) [^,?()]{3,30})\?$",
+    (
+        r"^((?:how|what|why|where|when|which|who|is|are|can|do|does|should) .{8,70}?)"
+        r" ((?:in|after|before|during|without) [^,?()]{3,30})\?$"
+    ),
     re.I,
 )
 _NO_FRONT = re.compile(r"\b(?:and|or|that|who|which|because|if|to|it|than|as|of|not)\b", re.I)
@@ -212,7 +270,11 @@ def front_phrase(text: str, draw: Draw) -> str | None:
     ):
         return None
     if re.search(
-        r"\b(?:interested|believe|look|looking|wait|apply|go|depend|based|work|prepare|ask|need|used|use|reason|reasons|put|live|for|get|turn|invest|difference|cost|be|is|are) $",
+        (
+            r"\b(?:interested|believe|look|looking|wait|apply|go|depend|based|work|prepare|"
+            r"ask|need|used|use|reason|reasons|put|live|for|get|turn|invest|difference|"
+            r"cost|be|is|are) $"
+        ),
         match[1] + " ",
     ):
         return None
@@ -220,7 +282,9 @@ def front_phrase(text: str, draw: Draw) -> str | None:
 
 
 _OF = re.compile(
-    r"\bthe (capital|population|president|history|currency|GDP|climate|height|price|cost|size|meaning|founder|CEO|prime minister) of ([A-Z][\w]*(?: [A-Z]\w*){0,2}|\w+)(?=[?.!]|$)"
+    r"\bthe (capital|population|president|history|currency|GDP|climate|height|price|"
+    r"cost|size|meaning|founder|CEO|prime minister) of ([A-Z][\w]*(?: [A-Z]\w*)"
+    r"{0,2}|\w+)(?=[?.!]|$)"
 )
 
 
@@ -232,7 +296,7 @@ def genitive(text: str, draw: Draw) -> str | None:
 def swap_names(text: str, draw: Draw) -> str | None:
     """Two names of one kind swap places round a verb or preposition that has a direction."""
     found = entity_matches(text)
-    for (left, one, kind), (right, other, same) in zip(found, found[1:], strict=False):
+    for (left, one, kind), (right, other, same) in pairwise(found):
         middle = text[left.end() : right.start()].strip().lower()
         if kind == same and one != other and middle in _DIRECTED:
             swapped = spliced(text, right.span(), left[0])
@@ -241,8 +305,30 @@ def swap_names(text: str, draw: Draw) -> str | None:
 
 
 _DIRECTED = frozenset(
-    "to|into|attack|invade|defeat|over|support|help|beat|against|acquire|influence|without|before|after|hate|as seen from|instead of"
-    "|rather than|import from|export to|use".split("|")
+    [
+        "to",
+        "into",
+        "attack",
+        "invade",
+        "defeat",
+        "over",
+        "support",
+        "help",
+        "beat",
+        "against",
+        "acquire",
+        "influence",
+        "without",
+        "before",
+        "after",
+        "hate",
+        "as seen from",
+        "instead of",
+        "rather than",
+        "import from",
+        "export to",
+        "use",
+    ]
 )
 
 RULES = (

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import re
 
-from ..lexicon import rows
-from ..pair import Draw, Rule
-from ..text import like, one_of, spliced, words_in
-from .forms import inflected
+from stratacache.training.synthetic.english.lists import replaced
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import like, one_of, spliced, words_in
 
 _AUXILIARY = {
-    "do": "don't", "does": "doesn't", "did": "didn't", "is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't",
-    "can": "can't", "could": "couldn't", "should": "shouldn't", "would": "wouldn't", "has": "hasn't", "will": "won't",
-}  # fmt: skip
+    "do": "don't",
+    "does": "doesn't",
+    "did": "didn't",
+    "is": "isn't",
+    "are": "aren't",
+    "was": "wasn't",
+    "were": "weren't",
+    "can": "can't",
+    "could": "couldn't",
+    "should": "shouldn't",
+    "would": "wouldn't",
+    "has": "hasn't",
+    "will": "won't",
+}
 _PLAIN = {negated: plain for plain, negated in _AUXILIARY.items()} | {"cannot": "can"}
 _LONG_FORM = {negated: f"{plain} not" for plain, negated in _AUXILIARY.items()} | {"can't": "cannot"}
 # Here a negation is not about the verb, or is no negation at all.
@@ -131,12 +141,25 @@ def contract_negation(text: str, draw: Draw) -> str | None:
 
 
 _DOUBLE = (
-    ("impossible", "not possible"), ("possible", "not impossible"), ("legal", "not illegal"), ("allowed", "not forbidden"),
-    ("permitted", "not prohibited"), ("illegal", "not legal"), ("unsafe", "not safe"), ("invalid", "not valid"),
-    ("unable", "not able"), ("incorrect", "not correct"), ("unavailable", "not available"), ("unlikely", "not likely"),
-    ("not working", "failing to work"), ("incompatible", "not compatible"), ("unhealthy", "not healthy"),
-    ("unnecessary", "not necessary"), ("always", "never not"), ("uncommon", "not common"),
-)  # fmt: skip
+    ("impossible", "not possible"),
+    ("possible", "not impossible"),
+    ("legal", "not illegal"),
+    ("allowed", "not forbidden"),
+    ("permitted", "not prohibited"),
+    ("illegal", "not legal"),
+    ("unsafe", "not safe"),
+    ("invalid", "not valid"),
+    ("unable", "not able"),
+    ("incorrect", "not correct"),
+    ("unavailable", "not available"),
+    ("unlikely", "not likely"),
+    ("not working", "failing to work"),
+    ("incompatible", "not compatible"),
+    ("unhealthy", "not healthy"),
+    ("unnecessary", "not necessary"),
+    ("always", "never not"),
+    ("uncommon", "not common"),
+)
 
 
 def double_negation(text: str, draw: Draw) -> str | None:
@@ -153,34 +176,11 @@ def double_negation(text: str, draw: Draw) -> str | None:
     return None
 
 
-def _swapped(text: str, draw: Draw, name: str, *, blocked: re.Pattern[str] | None = None) -> str | None:
-    """One word of a two-way list replaced by its partner, where the list allows this direction."""
-    partners: dict[str, list[tuple[str, str]]] = {}
-    for left, right, *options in rows(name):
-        ways = [(left, right)] if ">" in options else [(left, right), (right, left)]
-        verb = "v" in options
-        for old, new in ways:
-            for old_form, new_form in zip(inflected(old, verb), inflected(new, verb), strict=True):
-                partners.setdefault(old_form, []).append(
-                    (new_form, f"{name} {min(old, new)} {max(old, new)}")
-                )
-    matches = words_in(text, partners)
-    draw.rng.shuffle(matches)
-    for match in matches:
-        new = [
-            word
-            for word, entry in partners[match[0].lower()]
-            if draw.allows(entry) and word not in text.lower()
-        ]
-        if blocked and blocked.search(text[max(0, match.start() - 25) : match.end() + 25]):
-            continue
-        if new:
-            return spliced(text, match.span(), like(match[0], draw.rng.choice(new)))
-    return None
-
-
 _NO_ANTONYM = re.compile(
-    r"\bor\b|\bvs\b|\bversus\b|\band\b|\bboth\b|how (?:good|bad|easy|hard|safe|big|small|fast)|difference|\bto and from",
+    (
+        r"\bor\b|\bvs\b|\bversus\b|\band\b|\bboth\b|how (?:good|bad|easy|hard|safe|"
+        r"big|small|fast)|difference|\bto and from"
+    ),
     re.I,
 )
 
@@ -189,12 +189,14 @@ def antonym(text: str, draw: Draw) -> str | None:
     """One verb, adjective or noun becomes its opposite. Not beside and/or: "open or close" may hold both."""
     if _NO_ANTONYM.search(text):
         return None
-    return _swapped(text, draw, "en_antonyms")
+    return replaced(text, draw, "en_antonyms")
 
 
 _NO_QUANTIFIER = re.compile(
-    r"\b(?:at all|all right|after all|all of a sudden|above all|all about|all over|of all|all in|all the time|how (?:many|much|often)"
-    r"|so many|as many|too many|not all|not only|not every|if only|only one|the only|every day|every other|any more|once and for all"
+    r"\b(?:at all|all right|after all|all of a sudden|above all|all about|all over|"
+    r"of all|all in|all the time|how (?:many|much|often)"
+    r"|so many|as many|too many|not all|not only|not every|if only|only one|the only|"
+    r"every day|every other|any more|once and for all"
     r"|all the best|no more|or more|more or less|the most|all kinds|all sorts|not always|you all|all-|all day)\b",
     re.I,
 )
@@ -202,12 +204,12 @@ _NO_QUANTIFIER = re.compile(
 
 def quantifier(text: str, draw: Draw) -> str | None:
     """all -> some, always -> never, at least -> at most, everyone -> no one, more than -> less than (a number)."""
-    return None if " or " in text else _swapped(text, draw, "en_quantifiers", blocked=_NO_QUANTIFIER)
+    return None if " or " in text else replaced(text, draw, "en_quantifiers", _NO_QUANTIFIER)
 
 
 def same_quantifier(text: str, draw: Draw) -> str | None:
     """always -> at all times, at least 5 -> a minimum of 5, everyone -> everybody."""
-    return _swapped(text, draw, "en_quantifiers_same", blocked=_NO_QUANTIFIER)
+    return replaced(text, draw, "en_quantifiers_same", _NO_QUANTIFIER)
 
 
 def superlative(text: str, draw: Draw) -> str | None:
@@ -215,13 +217,13 @@ def superlative(text: str, draw: Draw) -> str | None:
     return (
         None
         if re.search(r"\bor\b|\band\b|\bleast\b", text, re.I)
-        else _swapped(text, draw, "en_superlatives")
+        else replaced(text, draw, "en_superlatives")
     )
 
 
 def same_superlative(text: str, draw: Draw) -> str | None:
     """largest -> biggest, fastest -> quickest."""
-    return _swapped(text, draw, "en_superlatives_same")
+    return replaced(text, draw, "en_superlatives_same")
 
 
 RULES = (

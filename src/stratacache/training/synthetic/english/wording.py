@@ -1,20 +1,33 @@
-"""English wording: preambles, keyword form, other question forms, synonyms, contractions, typos: all keep the meaning."""
+"""English wording: preambles, keywords, question forms, synonyms, contractions, typos: the meaning stays."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 
-from ..lexicon import groups, rows
-from ..pair import Draw, Rule
-from ..text import first_lower, first_upper, like, one_of, spliced, words_in
-from .forms import inflected
+from stratacache.training.synthetic.english.lists import replaced
+from stratacache.training.synthetic.lexicon import groups, rows
+from stratacache.training.synthetic.pair import Draw, Rule
+from stratacache.training.synthetic.text import first_lower, first_upper, like, one_of, spliced, words_in
 
 _QUESTION = re.compile(r"^(?:how|what|why|where|when|which|who|is|are|can|do|does|should|did|will)\b", re.I)
 _SEVERAL = re.compile(r"[.!?].*[?.!]")
 _DIRECT = (
-    "Please tell me: ", "Hi, ", "Hello, ", "Quick question: ", "Excuse me, ", "Hi there! ", "I have a question. ", "Just wondering, ",
-    "Sorry to bother you, but ", "I was wondering, ", "Good morning. ", "Hey, ", "Can anyone help? ", "Question: ",
-)  # fmt: skip
+    "Please tell me: ",
+    "Hi, ",
+    "Hello, ",
+    "Quick question: ",
+    "Excuse me, ",
+    "Hi there! ",
+    "I have a question. ",
+    "Just wondering, ",
+    "Sorry to bother you, but ",
+    "I was wondering, ",
+    "Good morning. ",
+    "Hey, ",
+    "Can anyone help? ",
+    "Question: ",
+)
 _THANKS = (
     " Thanks!",
     " Thank you.",
@@ -56,11 +69,49 @@ def add_preamble(text: str, draw: Draw) -> str | None:
 
 
 _STOP = frozenset(
-    "how do does did i you we one can could should would is are was were the a an to my me it of please what there am be will some any which"
-    " that this your our".split()
+    [
+        "how",
+        "do",
+        "does",
+        "did",
+        "i",
+        "you",
+        "we",
+        "one",
+        "can",
+        "could",
+        "should",
+        "would",
+        "is",
+        "are",
+        "was",
+        "were",
+        "the",
+        "a",
+        "an",
+        "to",
+        "my",
+        "me",
+        "it",
+        "of",
+        "please",
+        "what",
+        "there",
+        "am",
+        "be",
+        "will",
+        "some",
+        "any",
+        "which",
+        "that",
+        "this",
+        "your",
+        "our",
+    ]
 )
 _CARRIES = re.compile(
-    r"\b(?:not|no|never|without|or|and|than|from|to .* from|before|after|who|whom|by|if|why|when|vs|someone|only|all|most|his|her|their|your"
+    r"\b(?:not|no|never|without|or|and|than|from|to .* from|before|after|who|whom|"
+    r"by|if|why|when|vs|someone|only|all|most|his|her|their|your"
     r"|against|between|over|under|while|as|but|unless|because|until|n't)\b|n't|['\"(),]",
     re.I,
 )
@@ -109,14 +160,29 @@ def keyword_fact(text: str, draw: Draw) -> str | None:
 
 
 _TO_STEPS = re.compile(
-    r"^how (?:do|can|could) (?:i|you|we|one) (?!know|tell|feel|say|think|become|love|avoid|stop|get over)([a-z]+ .{4,80}?)\?$",
+    (
+        r"^how (?:do|can|could) (?:i|you|we|one) (?!know|tell|feel|say|think|become|"
+        r"love|avoid|stop|get over)([a-z]+ .{4,80}?)\?$"
+    ),
     re.I,
 )
 _WAYS = (
-    "What is the way to {}?", "What are the steps to {}?", "What do I need to do to {}?", "What should I do to {}?", "How to {}?",
-    "In what way can I {}?", "How could I {}?", "What is a good way to {}?", "How would I go about it if I want to {}?",
-    "What's the procedure to {}?", "I need to {}. How?", "Steps to {}", "Ways to {}", "How can one {}?", "What can I do to {}?",
-)  # fmt: skip
+    "What is the way to {}?",
+    "What are the steps to {}?",
+    "What do I need to do to {}?",
+    "What should I do to {}?",
+    "How to {}?",
+    "In what way can I {}?",
+    "How could I {}?",
+    "What is a good way to {}?",
+    "How would I go about it if I want to {}?",
+    "What's the procedure to {}?",
+    "I need to {}. How?",
+    "Steps to {}",
+    "Ways to {}",
+    "How can one {}?",
+    "What can I do to {}?",
+)
 
 
 def how_otherwise(text: str, draw: Draw) -> str | None:
@@ -127,41 +193,16 @@ def how_otherwise(text: str, draw: Draw) -> str | None:
     return draw.rng.choice(_WAYS).format(match[1])
 
 
-_FORMS = (
-    (r"^why (do|does|did) (.{6,90})\?$", ("What is the reason why {2}?",), False),
-    (r"^what is the best way to (.{5,90})\?$", ("How can I best {1}?", "What's the best way to {1}?", "What would be the best way to {1}?", "How do I {1} in the best way?"), True),
-    (r"^what are some (.{5,90})\?$", ("Can you name some {1}?", "What are a few {1}?", "Give me some {1}.", "Which are some {1}?"), True),
-    (r"^what is the difference between (.{5,90})\?$", ("How do {1} differ?", "What's the difference between {1}?", "What difference is there between {1}?", "Difference between {1}"), True),
-    (r"^what does (.{2,60}) mean\?$", ("What is the meaning of {1}?", "Meaning of {1}", "What is meant by {1}?"), True),
-    (r"^what is the meaning of (.{2,60})\?$", ("What does {1} mean?", "What is meant by {1}?"), True),
-    (r"^is it possible to (.{5,90})\?$", ("Can one {1}?", "Is there a way to {1}?", "Can you {1}?"), True),
-    (r"^what is the cost of (.{3,60})\?$", ("How much does {1} cost?", "What does {1} cost?", "What is the price of {1}?"), True),
-    (r"^how much does (.{3,60}) cost\?$", ("What is the cost of {1}?", "What does {1} cost?", "What is the price of {1}?"), True),
-    (r"^how many (.{4,80}?) are there (.{3,60})\?$", ("What is the number of {1} {2}?", "What number of {1} are there {2}?"), True),
-    (r"^what is (.{3,60})\?$", ("What's {1}?",), True),
-    (r"^where can i (.{5,80})\?$", ("Where could I {1}?", "What is a place where I can {1}?", "Where is it possible to {1}?"), True),
-    (r"^who is the (.{5,80})\?$", ("Who's the {1}?", "What is the name of the {1}?"), True),
-    (r"^what happens if (.{5,90})\?$", ("What will happen if {1}?", "If {1}, what happens?", "What would be the consequence if {1}?"), True),
-    (r"^should i (.{5,80})\?$", ("Is it a good idea to {1}?", "Would you advise me to {1}?"), True),
-    (r"^can i (.{5,80})\?$", ("Am I able to {1}?", "Is it possible for me to {1}?", "Could I {1}?", "Is there any way I can {1}?"), True),
-    (r"^why is (the [\w ]{3,30}|[A-Z]\w+) (\w+)\?$", ("What makes {1} {2}?", "What is the reason that {1} is {2}?", "How come {1} is {2}?"), True),
-    (r"^why are ([\w ]{3,30}) so (\w+)\?$", ("What makes {1} so {2}?", "How come {1} are so {2}?"), True),
-    (r"^what are the ways to (.{5,90})\?$", ("What are the methods to {1}?", "In which ways can one {1}?", "How can one {1}?"), True),
-    (r"^how long does it take to (.{5,90})\?$", ("How much time does it take to {1}?", "What time does one need to {1}?", "How much time is needed to {1}?"), True),
-    (r"^which is the (best .{4,70})\?$", ("What is the {1}?", "Which one is the {1}?"), True),
-    (r"^what is the (best .{4,70})\?$", ("Which is the {1}?", "What's the {1}?", "Which one is the {1}?"), True),
-    (r"^what are the (best .{4,70})\?$", ("Which are the {1}?", "What are some of the {1}?"), True),
-)  # fmt: skip
-_COMPILED = tuple((re.compile(pattern, re.I), forms) for pattern, forms, usable in _FORMS if usable)
+@cache
+def _forms() -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
+    return tuple((re.compile(row[0], re.I), tuple(row[1].split(" | "))) for row in rows("en_forms"))
 
 
 def question_otherwise(text: str, draw: Draw) -> str | None:
     """Other forms of one question: what does X mean -> what is the meaning of X."""
     if _SEVERAL.search(text) or "," in text:
         return None
-    matching = [
-        (match, forms) for match, forms in ((p.match(text), forms) for p, forms in _COMPILED) if match
-    ]
+    matching = [(match, forms) for match, forms in ((p.match(text), forms) for p, forms in _forms()) if match]
     if not matching:
         return None
     match, forms = draw.rng.choice(matching)
@@ -171,10 +212,23 @@ def question_otherwise(text: str, draw: Draw) -> str | None:
 
 
 _CONTRACTIONS = {
-    "what is": "what's", "how is": "how's", "it is": "it's", "i am": "I'm", "i have": "I've", "i will": "I'll", "who is": "who's",
-    "where is": "where's", "that is": "that's", "there is": "there's", "you are": "you're", "they are": "they're", "we are": "we're",
-    "i would": "I'd", "want to": "wanna", "going to": "gonna",
-}  # fmt: skip
+    "what is": "what's",
+    "how is": "how's",
+    "it is": "it's",
+    "i am": "I'm",
+    "i have": "I've",
+    "i will": "I'll",
+    "who is": "who's",
+    "where is": "where's",
+    "that is": "that's",
+    "there is": "there's",
+    "you are": "you're",
+    "they are": "they're",
+    "we are": "we're",
+    "i would": "I'd",
+    "want to": "wanna",
+    "going to": "gonna",
+}
 
 
 def contract(text: str, draw: Draw) -> str | None:
@@ -200,36 +254,9 @@ def contract(text: str, draw: Draw) -> str | None:
     return spliced(text, match.span(), like(match[0], new if not new.startswith("i ") else "I" + new[1:]))
 
 
-def _synonyms() -> dict[str, list[tuple[str, str]]]:
-    table: dict[str, list[tuple[str, str]]] = {}
-    for left, right, *options in rows("en_synonyms"):
-        for old, new in [(left, right)] if ">" in options else [(left, right), (right, left)]:
-            for old_form, new_form in zip(
-                inflected(old, "v" in options), inflected(new, "v" in options), strict=True
-            ):
-                table.setdefault(old_form, []).append(
-                    (new_form, f"synonym {min(left, right)} {max(left, right)}")
-                )
-    return table
-
-
 def synonym(text: str, draw: Draw) -> str | None:
     """One word for another of the same meaning, from a list of words with one sense."""
-    table = _synonyms()
-    found = words_in(text, table)
-    draw.rng.shuffle(found)
-    for match in found:
-        usable = [
-            new for new, entry in table[match[0].lower()] if draw.allows(entry) and not words_in(text, (new,))
-        ]
-        if not usable or (match[0] != match[0].lower() and match.start() > 0):
-            continue
-        new = draw.rng.choice(usable)
-        article = re.search(r"\b(a|an) $", text[: match.start()], re.I)
-        if article and (new[0] in "aeiou") != (article[1].lower() == "an"):
-            continue
-        return spliced(text, match.span(), like(match[0], new))
-    return None
+    return replaced(text, draw, "en_synonyms")
 
 
 _LONG_WORD = re.compile(r"(?<![\w'-])[a-z]{7,}(?![\w'-])")
@@ -272,7 +299,10 @@ def punctuation(text: str, draw: Draw) -> str | None:
 
 
 _FILLERS = re.compile(
-    r" \b(?:really|actually|just|basically|exactly|currently|ever|please|simply|quickly|properly)\b(?= [a-z])|^(?:so|well|ok|okay|hi|hello|hey),? ",
+    (
+        r" \b(?:really|actually|just|basically|exactly|currently|ever|please|simply|"
+        r"quickly|properly)\b(?= [a-z])|^(?:so|well|ok|okay|hi|hello|hey),? "
+    ),
     re.I,
 )
 
@@ -280,14 +310,17 @@ _FILLERS = re.compile(
 def drop_filler(text: str, draw: Draw) -> str | None:
     """Without really, actually, just, exactly."""
     if re.search(
-        r"\bnot (?:really|just|exactly)|why (?:just|only)|just (?:a|one|the)\b|exactly (?:\d|one|two)|ever (?:been|done|had|seen|wanted)|(?:is|are|was|best|worst|\w+est \w+) ever\b",
+        (
+            r"\bnot (?:really|just|exactly)|why (?:just|only)|just (?:a|one|the)\b|exactly (?:\d|"
+            r"one|two)|ever (?:been|done|had|seen|wanted)|(?:is|are|was|best|worst|\w+est \w+)"
+            r" ever\b"
+        ),
         text,
         re.I,
     ):
         return None
     words = re.compile(r" (?:really|actually|basically|exactly|please)(?= [a-z])", re.I)
-    new = one_of(text, draw, words, lambda _: "")
-    return new
+    return one_of(text, draw, words, lambda _: "")
 
 
 RULES = (
