@@ -7,58 +7,11 @@ from hypothesis import strategies as st
 
 from stratacache.policy.guards import Examination, examine
 
-WORDS = st.sampled_from(
-    [
-        "how",
-        "why",
-        "when",
-        "is",
-        "not",
-        "all",
-        "some",
-        "3",
-        "30",
-        "days",
-        "km",
-        "from",
-        "to",
-        "York",
-        "Leeds",
-        "better",
-        "than",
-        "enable",
-        "disable",
-        "before",
-        "after",
-        "Java",
-        "get_user",
-        "怎么",
-        "不",
-        "没有",
-        "从",
-        "北京",
-        "到",
-        "上海",
-        "比",
-        "贵",
-        "开启",
-        "关闭",
-        "所有",
-        "三天",
-        "5元",
-        "把",
-        "被",
-        "猫",
-        "狗",
-        "追",
-        "?",
-        ",",
-        ".",
-        "and",
-        "A",
-        "B",
-    ]
+_WORDS = (
+    "how why when is not all some 3 30 days km from to York Leeds better than enable disable before after Java get_user"
+    " 怎么 不 没有 从 北京 到 上海 比 贵 开启 关闭 所有 三天 5元 把 被 猫 狗 追 ? , . and A B"
 )
+WORDS = st.sampled_from(_WORDS.split(" "))
 SENTENCES = st.lists(WORDS, max_size=12).map(" ".join) | st.lists(WORDS, max_size=12).map("".join)
 TEXTS = SENTENCES | st.text(max_size=80)
 

@@ -75,8 +75,12 @@ def test_inflected_forms_have_one_stem(forms: str, expected: int) -> None:
         ("一万五", 15000),
         ("二〇二四", 2024),
         ("十", 10),
-    ]
-    + [("十二", 12), ("二十", 20), ("一亿三千万", 130_000_000), ("三百五十", 350), ("一千零一", 1001)],
+        ("十二", 12),
+        ("二十", 20),
+        ("一亿三千万", 130_000_000),
+        ("三百五十", 350),
+        ("一千零一", 1001),
+    ],
 )
 def test_chinese_numerals(text: str, value: float) -> None:
     assert numerals.chinese(text) == value
@@ -97,38 +101,12 @@ def test_what_only_looks_like_a_number_is_none(text: str) -> None:
     assert quantities(Reading(text)) == ()
 
 
-NASTY = [
-    "a1 ",
-    "2 hours to ",
-    "不能从北京到上海 ",
-    "1,",
-    "aA",
-    "a_",
-    "-- ",
-    "第",
-    "十",
-    "((",
-    "not only ",
-    "A better than B ",
-] + [
-    "被把",
-    "xxxxx-",
-    "1.",
-    "0x",
-    "三月",
-    "3:",
-    "from to ",
-    "不",
-    "没",
-    "前",
-    "比",
-    "a.b",
-    "\u200b",
-    "🙂",
-    "\ud800",
-    "ﷺ",
-    "İ",
-]
+# Units of text, each repeated to 100,000 characters.
+_UNITS = (
+    "a1 |2 hours to |不能从北京到上海 |1,|aA|a_|-- |第|十|((|not only |A better than B |被把|xxxxx-|1.|0x|三月|3:|from to "
+    "|不|没|前|比|a.b|\u200b|🙂|\ud800|ﷺ|İ"
+)
+NASTY = _UNITS.split("|")
 
 
 @pytest.mark.parametrize("unit", NASTY)
