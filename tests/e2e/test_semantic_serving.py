@@ -302,7 +302,7 @@ async def test_an_index_that_is_torn_is_made_anew_from_the_log(fake: FakeUpstrea
             assert await kit.ask() == ("hit", "semantic", "semantic")
             await semantic.index.check()
         if run == 1:
-            vectors = list(tmp_path.glob("cache.db.index/*/vectors"))  # noqa: ASYNC240
+            vectors = list(tmp_path.glob("cache.db.0.index/*/vectors"))  # noqa: ASYNC240
             assert vectors
             for path in vectors:
                 path.write_bytes(b"torn")

@@ -105,7 +105,6 @@ class System:
             self.metrics,
             clock,
             environ,
-            alone=link is None,
         )
         self.semantic = build_semantic(ground, models)
         kindred = self.semantic.kindred if self.semantic is not None else None

@@ -53,6 +53,7 @@ from stratacache.vectors.limits import IndexLimits
 from stratacache.vectors.local import LocalIndex
 from stratacache.vectors.rows import ROW_BYTES
 from stratacache.vectors.servers import open_vector_server
+from stratacache.wiring.slots import Slot, take_slot
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class SemanticParts(msgspec.Struct, frozen=True):
     index: VectorIndex
     question_log: QuestionLog | None
     follower: LogFollower | None
+    slot: Slot | None
 
     def start(self) -> None:
         """Begin to load the models and to follow the log; needs a running loop."""
@@ -104,10 +106,12 @@ class SemanticParts(msgspec.Struct, frozen=True):
         await self.models.verifier.close()
         if self.models.close is not None:
             await self.models.close()
+        if self.slot is not None:
+            self.slot.close()
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What the semantic tier is built on. ``alone``: no other worker runs beside this process."""
+    """What the semantic tier is built on."""
 
     settings: Settings
     backend: Backend
@@ -117,7 +121,6 @@ class Ground(msgspec.Struct, frozen=True):
     metrics: Metrics
     clock: Clock
     environ: Mapping[str, str]
-    alone: bool
 
 
 def build_semantic(ground: Ground, models: SemanticModels | None = None) -> SemanticParts | None:
@@ -125,10 +128,12 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     settings, clock, metrics = ground.settings.tiers.semantic, ground.clock, ground.metrics
     if not settings.enabled:
         return None
-    models = models or _build_models(ground)
+    file = path_of(ground.settings.store)
+    slot = take_slot(file) if file is not None else None
+    models = models or _build_models(ground, slot)
     if models is None:
         return None
-    found = _open_index(ground, models.embedder)
+    found = _open_index(ground, slot, models.embedder)
     tier = SemanticTier(
         ground.store.get,
         models.embedder,
@@ -155,7 +160,7 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     kindred = Kindred(tier, learner, labeller, ground.flights, clock, metrics.looked)
     if models.report is not None:
         _watch(metrics, models.report, tuple(ground.settings.scenes))
-    return SemanticParts(kindred, models, found.index, found.question_log, found.follower)
+    return SemanticParts(kindred, models, found.index, found.question_log, found.follower, slot)
 
 
 def _limits(settings: SemanticSettings) -> Limits:
@@ -183,7 +188,7 @@ def _watch(metrics: Metrics, report: Callable[[str], ObservedError], scenes: tup
         metrics.watch(f"stratacache_semantic_observed_error{suffix}", levels)
 
 
-def _build_models(ground: Ground) -> SemanticModels | None:
+def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     """What the settings name; loading begins with ``start``."""
     try:
         from stratacache.policy.cacheability import classify
@@ -194,7 +199,7 @@ def _build_models(ground: Ground) -> SemanticModels | None:
     embedder, load_embedder = _open_embedder(ground, pool)
     folder = WEIGHTS if settings.verifier == "default" else Path(settings.verifier)
     verifier = OnnxVerifier(pool, budget=settings.budget, language=language_of, folder=folder)
-    kept = _bound_file(ground)
+    kept = slot.path("bound") if slot is not None else None
     bound = _open_bound(ground.settings, kept)
 
     def start() -> None:
@@ -235,12 +240,6 @@ def _open_embedder(ground: Ground, pool: Pool) -> tuple[Embedder, Callable[[], N
         budget=settings.budget,
     )
     return remote, lambda: None
-
-
-def _bound_file(ground: Ground) -> Path | None:
-    """Where the labels are kept from one run to the next, beside a store in a file."""
-    file = path_of(ground.settings.store)
-    return None if file is None or not ground.alone else file.with_name(file.name + ".bound")
 
 
 def _open_bound(settings: Settings, kept: Path | None) -> ErrorBound:
@@ -289,7 +288,7 @@ class _OpenIndex(msgspec.Struct, frozen=True):
     follower: LogFollower | None = None
 
 
-def _open_index(ground: Ground, embedder: Embedder) -> _OpenIndex:
+def _open_index(ground: Ground, slot: Slot | None, embedder: Embedder) -> _OpenIndex:
     """The index, how all instances are told of a question, and for an index of this process what it follows."""
     clock, named = ground.clock, ground.settings.tiers.semantic.index
     # Of a model that is not loaded yet only the settings can tell.
@@ -298,7 +297,7 @@ def _open_index(ground: Ground, embedder: Embedder) -> _OpenIndex:
         served = open_vector_server(named, dimension, embedder.fingerprint, clock)
         return _OpenIndex(served, partial(_publish_to_server, served))
     question_log = ground.backend.question_log or MemoryQuestionLog(clock)
-    index, after = _open_local_index(ground, dimension, embedder.fingerprint)
+    index, after = _open_local_index(ground, slot, dimension, embedder.fingerprint)
     follower = LogFollower(question_log, index, embedder, clock, after=after)
     index.position = lambda: follower.position
     publish = partial(_publish_to_log, question_log, embedder.fingerprint)
@@ -319,17 +318,15 @@ async def _publish_to_server(index: VectorIndex, question: Question, vector: Vec
         await index.add(question, vector)
 
 
-def _open_local_index(ground: Ground, dimension: int, fingerprint: str) -> tuple[LocalIndex, bytes]:
-    """The index of this process and the position of the log that it has.
-
-    Beside a store in a file it is saved for the next start; several workers would write over each other's.
-    """
+def _open_local_index(
+    ground: Ground, slot: Slot | None, dimension: int, fingerprint: str
+) -> tuple[LocalIndex, bytes]:
+    """The index of this process and the position of the log that it has; beside a store in a file it is saved."""
     clock = ground.clock
     limits = _index_limits(ground.settings.tiers.semantic, dimension)
-    file = path_of(ground.settings.store)
-    if file is None or not ground.alone:
+    if slot is None:
         return LocalIndex(dimension, fingerprint, clock, limits), b""
-    folder = file.with_name(file.name + ".index")
+    folder = slot.path("index")
     try:
         return LocalIndex.load(folder, dimension, fingerprint, clock, limits)
     except VectorIndexError as error:
