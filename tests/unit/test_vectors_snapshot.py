@@ -229,10 +229,15 @@ async def test_a_foreign_fingerprint_or_dimension_is_refused(tmp_path: Path, clo
         LocalIndex.load(tmp_path, 32, "f", clock, limits_of("hnsw"))
 
 
-async def test_more_rows_than_the_bound_allows_are_refused(tmp_path: Path, clock: FakeClock) -> None:
-    await saved(tmp_path, clock, count=500)
+async def test_a_bound_that_was_lowered_holds_after_loading(tmp_path: Path, clock: FakeClock) -> None:
+    await saved(tmp_path, clock, count=1200)
+    index, _ = LocalIndex.load(tmp_path, DIMENSION, "f", clock, IndexLimits(max_vectors=700))
+    assert (await index.stats()).vectors == 700
+    await index.settled()
+    await index.check()
+    await index.close()
     with pytest.raises(VectorIndexError, match="more than max_vectors"):
-        LocalIndex.load(tmp_path, DIMENSION, "f", clock, IndexLimits(max_vectors=300))
+        LocalIndex.load(tmp_path, DIMENSION, "f", clock, IndexLimits(max_vectors=100))
 
 
 async def test_another_format_is_refused(tmp_path: Path, clock: FakeClock) -> None:

@@ -37,6 +37,11 @@ class IndexLimits(msgspec.Struct, frozen=True, kw_only=True):
     sweep_seconds: float = 30.0
     save_seconds: float = 900.0
 
+    @property
+    def rows(self) -> int:
+        """Rows to have: more than questions, as one that a core or a snapshot is not done with is not free."""
+        return self.max_vectors + max(1024, self.max_vectors // 8)
+
     def resolve(self, dimension: int) -> Literal["exact", "hnsw", "ivfpq"]:
         """What searches large partitions of vectors of ``dimension``.
 
@@ -51,7 +56,3 @@ class IndexLimits(msgspec.Struct, frozen=True, kw_only=True):
             return self.kind
         whole = self.max_vectors * (2 * dimension + ROW_BYTES + _TYPICAL_RECORD + _GRAPH)
         return "hnsw" if self.max_bytes is None or whole <= self.max_bytes else "ivfpq"
-
-    def mapped(self, dimension: int) -> bool:
-        """Whether the vectors lie in a file, as memory is short."""
-        return self.resolve(dimension) == "ivfpq"

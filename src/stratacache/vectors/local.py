@@ -78,10 +78,8 @@ class LocalIndex:
         self._clock = clock
         self._limits = limits
         self._folder = folder
-        # Rows of which a core or a snapshot is not done yet are not free, so there must be more than questions.
-        capacity = limits.max_vectors + max(1024, limits.max_vectors // 8)
-        self._arena = Arena(capacity, dimension, in_file=kind == "ivfpq", folder=folder, snapshot=saved)
-        self._table = Table(Rows(capacity, dimension, self._arena.vectors), limits.max_vectors)
+        self._arena = Arena(limits.rows, dimension, in_file=kind == "ivfpq", folder=folder, snapshot=saved)
+        self._table = Table(Rows(limits.rows, dimension, self._arena.vectors), limits.max_vectors)
         self._pool = SearchPool()
         vectors = self._arena.vectors
         build = {
@@ -113,13 +111,14 @@ class LocalIndex:
         """
         limits = limits or IndexLimits()
         path, manifest = snapshot.read_manifest(folder, fingerprint, dimension)
-        if manifest.high > limits.max_vectors:
-            raise VectorIndexError(f"the snapshot has {manifest.high} rows, more than max_vectors")
+        if manifest.high > limits.rows:
+            raise VectorIndexError(f"the snapshot has {manifest.high} rows, more than max_vectors allows")
         index = cls.__new__(cls)
         index._set_up(dimension, fingerprint, clock, limits, folder, path / "vectors")
         snapshot.read_rows(path, manifest, index._table.rows)
         index._table.adopt(manifest.partitions)
         index._adopt_cores(path, manifest)
+        index._table.make_room(0)
         return index, manifest.cursor
 
     def _adopt_cores(self, path: Path, manifest: snapshot.Manifest) -> None:

@@ -166,9 +166,9 @@ class Rows:
     def victim(self) -> int:
         """The row to push out: soonest to expire, among those the oldest, in a window that moves over the rows."""
         while True:
-            start = self._hand if self._hand < self.high else 0
+            start = min(self._hand, max(0, self.high - _WINDOW))  # never a window of a few rows at the end
             stop = min(start + _WINDOW, self.high)
-            self._hand = stop
+            self._hand = stop if stop < self.high else 0
             taken = np.flatnonzero(self.owners[start:stop]) + start
             if len(taken):
                 soonest = taken[self.expires[taken] == self.expires[taken].min()]

@@ -51,12 +51,16 @@ class Table:
             raise VectorIndexError("the index is full until its upkeep is done")
         if previous >= 0:
             self.remove_row(previous)
-        while len(self) >= self.most:
-            self.remove_row(self.rows.victim())
+        self.make_room(1)
         partition = self.partitions.get(question.partition) or self._new(question.partition)
         row = self.rows.add(question, vector, partition.number, len(partition.slots))
         partition.add(row)
         return partition
+
+    def make_room(self, more: int) -> None:
+        """Push questions out until so many ``more`` are within the bound."""
+        while len(self) + more > self.most:
+            self.remove_row(self.rows.victim())
 
     def remove(self, digest: bytes) -> Partition | None:
         """Forget ``digest``; returns its partition if it was there and others are."""
