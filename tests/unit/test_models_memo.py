@@ -22,7 +22,8 @@ class Counting:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.cancelled = 0
+        self.asked_once = asyncio.Event()
+        self.cancelled = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
         self.fails = False
@@ -30,10 +31,11 @@ class Counting:
 
     async def embed(self, text: str) -> Vector:
         self.asked.append(text)
+        self.asked_once.set()
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
-            self.cancelled += 1
+            self.cancelled.set()
             raise
         if self.fails:
             raise ModelError("no", code="embedder_error")
@@ -81,13 +83,11 @@ async def test_cancelling_all_callers_cancels_the_embedding() -> None:
     inner.gate.clear()
     memo = MemoEmbedder(inner, 100_000)
     calls = [asyncio.create_task(memo.embed("same")) for _ in range(3)]
-    while not inner.asked:
-        await asyncio.sleep(0)
+    await inner.asked_once.wait()
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-    while not inner.cancelled:
-        await asyncio.sleep(0)
+    await inner.cancelled.wait()
     memo.check()
     inner.gate.set()
     assert len(await memo.embed("same")) == 2

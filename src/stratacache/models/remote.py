@@ -36,24 +36,28 @@ _decoder = msgspec.json.Decoder(_Answer)
 class RemoteEmbedder:
     """A ``ports.Embedder``. Follows no redirects, uses no proxy of the environment and keeps no cookies.
 
-    ``dimension`` is that of the first answer, 0 before it; a later answer of another one is refused: the model was
-    exchanged behind its name. The fingerprint is made of address and model's name: give a new model a new name.
+    ``dimension`` is that of the first answer unless it is given, 0 before it; an answer of another one is refused: the
+    model was exchanged behind its name. The fingerprint is made of the address and the model's name: a new model needs
+    a new name.
 
     Args:
         base_url: up to and with ``/v1``. Its user-info is sent as Basic when there is no key.
         model: what the server calls it.
         api_key: sent as a bearer token.
         budget: seconds for one text, connecting included.
+        dimension: of the model's vectors; 0 to learn it.
     """
 
-    def __init__(self, base_url: str, model: str, *, api_key: Secret | None, budget: float) -> None:
+    def __init__(
+        self, base_url: str, model: str, *, api_key: Secret | None, budget: float, dimension: int = 0
+    ) -> None:
         url = URL(base_url)
         if url.scheme not in ("http", "https") or not url.host:
             raise SettingsError("the embeddings server's URL must be http:// or https:// with a host")
         bare = url.with_user(None).with_query(None).with_fragment(None)
         address = hashlib.sha256(str(bare).rstrip("/").encode()).hexdigest()[:12]
         self.fingerprint = f"{model}/{address}/r{RULES}"
-        self.dimension = 0
+        self.dimension = dimension
         target = (bare if api_key is not None else url.with_query(None).with_fragment(None)) / "embeddings"
         self._url = target
         self._model = model
@@ -135,8 +139,8 @@ class RemoteEmbedder:
             self.dimension = len(vector)
         if len(vector) != self.dimension:
             message = (
-                f"the embeddings server gave {len(vector)} numbers after {self.dimension}: its model was exchanged; "
-                "restart to begin a new index"
+                f"the embeddings server gave {len(vector)} numbers instead of {self.dimension}: its model was "
+                "exchanged; restart to begin a new index"
             )
             raise ModelError(message, code="embedder_changed")
         return vector

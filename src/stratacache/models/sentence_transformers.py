@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,8 @@ from stratacache.ports import Vector
 
 _INSTALL = "pip install 'sentence-transformers>=5,<7'"
 _ENDS = 1 << 20  # bytes at either end of a file that go into the fingerprint
+# Of the modules Dense and Pooling, also of earlier releases.
+_DIMENSIONS = ("out_features", "embedding_dimension", "word_embedding_dimension")
 _OFFLINE = True  # nothing is fetched at run time: a folder is complete or refused
 
 Encode = Callable[[str], NDArray[np.float32]]
@@ -25,7 +28,7 @@ Encode = Callable[[str], NDArray[np.float32]]
 class SentenceTransformerEmbedder:
     """A ``ports.Embedder``. The text is not lower-cased: whether to is the model's own rule.
 
-    ``dimension`` is the model's, 0 until it is loaded. The fingerprint covers all files of the folder.
+    The fingerprint covers all files of the folder.
 
     Args:
         folder: as ``SentenceTransformer.save`` writes it. Code in it is not run.
@@ -35,10 +38,10 @@ class SentenceTransformerEmbedder:
 
     def __init__(self, folder: Path, pool: Pool, *, budget: float) -> None:
         self.fingerprint = f"{folder.name}/{_digest(folder)}/r{RULES}"
-        self.dimension = 0
+        self.dimension = _dimension(folder)
         self._pool = pool
         self._budget = budget
-        self._loading = Loading(f"the embedder {folder.name!r}", pool, lambda: load(folder))
+        self._loading = Loading(f"the embedder {folder.name!r}", pool, lambda: load(folder, self.dimension))
 
     def start(self) -> None:
         """Begin to load, in the pool. Until it is done ``embed`` raises ModelError ``model_loading``."""
@@ -46,24 +49,20 @@ class SentenceTransformerEmbedder:
 
     async def ready(self) -> None:
         """Return when it is loaded. Raises ModelError when it cannot be."""
-        _, self.dimension = await self._loading.ready()
+        await self._loading.ready()
 
     async def embed(self, text: str) -> Vector:
-        encode, self.dimension = self._loading.get()
+        encode = self._loading.get()
         short = embeddable(text)
-        vector = unit(await self._pool.run(lambda: encode(short), budget=self._budget), "the embedder")
-        if len(vector) != self.dimension:
-            message = f"the embedder gave {len(vector)} numbers instead of {self.dimension}"
-            raise ModelError(message, code="embedder_changed")
-        return vector
+        return unit(await self._pool.run(lambda: encode(short), budget=self._budget), "the embedder")
 
     async def close(self) -> None:
         """Forget a load that has not begun; the pool is closed by who made it."""
         await self._loading.close()
 
 
-def load(folder: Path) -> tuple[Encode, int]:
-    """A function from a text to its raw vector, and the dimension. Blocks for seconds.
+def load(folder: Path, dimension: int) -> Encode:
+    """A function from a text to its raw vector of ``dimension`` numbers. Blocks for seconds.
 
     Raises:
         ModelError: ``embedder_error``: the package is missing or cannot read the folder.
@@ -75,10 +74,14 @@ def load(folder: Path) -> tuple[Encode, int]:
         raise ModelError(message, code="embedder_error") from error
     try:
         model = SentenceTransformer(str(folder), device="cpu", local_files_only=_OFFLINE)
-        dimension = len(model.encode("a", show_progress_bar=False))
+        found = len(model.encode("a", show_progress_bar=False))
     except Exception as error:  # the library lets through what the many kinds of models raise
         message = f"the folder {folder} holds no model that sentence-transformers can use: {error}"
         raise ModelError(message, code="embedder_error") from error
+
+    if found != dimension:
+        message = f"the model in {folder} gives {found} numbers, and its files say {dimension}"
+        raise ModelError(message, code="embedder_error")
 
     def encode(text: str) -> NDArray[np.float32]:
         try:
@@ -87,13 +90,29 @@ def load(folder: Path) -> tuple[Encode, int]:
             raise ModelError(f"the embedder failed: {type(error).__name__}", code="embedder_error") from error
         return vector
 
-    return encode, dimension
+    return encode
+
+
+def _dimension(folder: Path) -> int:
+    """As the last of the folder's modules states it: the index must know it before the model is loaded."""
+    stated = 0
+    try:
+        for module in msgspec.json.decode((folder / "modules.json").read_bytes()):
+            config = folder / module["path"] / "config.json"
+            fields = msgspec.json.decode(config.read_bytes()) if config.is_file() else {}
+            stated = next((fields[name] for name in _DIMENSIONS if name in fields), stated)
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+        message = f"the embedder's folder {folder} is not as SentenceTransformer.save writes it: {error}"
+        raise SettingsError(message) from error
+    if not isinstance(stated, int) or stated < 1:
+        raise SettingsError(
+            f"the files of the embedder's folder {folder} do not say how long its vectors are"
+        )
+    return stated
 
 
 def _digest(folder: Path) -> str:
     """Of every file its path, size and both ends, so that other weights of the same size differ, in milliseconds."""
-    if not folder.is_dir():
-        raise SettingsError(f"the embedder's folder {folder} does not exist")
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         size = path.stat().st_size
