@@ -71,12 +71,12 @@ def slices(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, lis
 
 
 def speed(pairs: Sequence[tuple[str, str]]) -> None:
-    """Median and 99th percentile of one examination, in microseconds, each pair seen for the first time."""
+    """Median and 99th percentile of one examination in microseconds of CPU time, each pair seen for the first time."""
     taken = []
     for q1, q2 in pairs:
-        begun = time.perf_counter()
+        begun = time.thread_time()
         examine(q1, q2)
-        taken.append((time.perf_counter() - begun) * 1e6)
+        taken.append((time.thread_time() - begun) * 1e6)
     taken.sort()
     print(f"one pair: median {statistics.median(taken):.0f} us, p99 {taken[int(len(taken) * 0.99)]:.0f} us")
 

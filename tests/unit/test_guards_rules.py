@@ -103,8 +103,8 @@ def test_what_only_looks_like_a_number_is_none(text: str) -> None:
 
 # Units of text, each repeated to 100,000 characters.
 _UNITS = (
-    "a1 |2 hours to |不能从北京到上海 |1,|aA|a_|-- |第|十|((|not only |A better than B |被把|xxxxx-|1.|0x|三月|3:|from to "
-    "|不|没|前|比|a.b|\u200b|🙂|\ud800|ﷺ|İ"
+    "a1 |2 hours to |不能从北京到上海 |1,|aA|a_|-- |第|十|((|not only |A better than B |被把|xxxxx-|1.|0x|三月|3:"
+    "|from to |不|没|前|比|a.b|\u200b|🙂|\ud800|ﷺ|İ"
 )
 NASTY = _UNITS.split("|")
 

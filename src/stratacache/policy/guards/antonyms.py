@@ -115,7 +115,7 @@ def check(pair: Pair) -> list[Finding]:
     found = opposites(pair)
     if not found or comparison.turned(pair) or conditions.turned(pair):
         return []
-    best = max(found, key=lambda one: (len(one.asked) + len(one.stored), one.asked, one.stored))
+    best = max(found, key=lambda one: (len(one.asked) + len(one.stored), sorted(one[:2])))
     return [
         Finding(
             "antonyms",
@@ -126,10 +126,12 @@ def check(pair: Pair) -> list[Finding]:
 
 
 def _judge(pair: Pair, found: list[Opposite], best: Opposite) -> Verdict:
-    contained = best.asked in best.stored or best.stored in best.asked
-    if not contained and len(pair.asked.fact(negators)) % 2 != len(pair.stored.fact(negators)) % 2:
+    denied = {best.asked, best.stored} in ({word, f"不{word}"} for word in best[:2])
+    if not denied and len(pair.asked.fact(negators)) % 2 != len(pair.stored.fact(negators)) % 2:
         return "unsure"
     if best.scale and (asks_yes_or_no(pair.asked) or asks_yes_or_no(pair.stored)):
+        return "unsure"
+    if best.scale and _how(pair.asked, best.asked) and _how(pair.stored, best.stored):
         return "unsure"
     asked, stored = _units(best.asked), _units(best.stored)
     if len(best.asked) == 1 or len(best.stored) == 1 or {best.asked, best.stored} & _SMALL_WORDS:
@@ -137,6 +139,11 @@ def _judge(pair: Pair, found: list[Opposite], best: Opposite) -> Verdict:
     if _mentions_both(pair, best):
         return "unsure"
     return "veto" if pair.likeness(asked, stored) >= _ALIKE else "unsure"
+
+
+def _how(reading: Reading, word: str) -> bool:
+    """How hard is it, how easy is it: the answer to one tells the other."""
+    return f"how {_surface(word, reading).lower()}" in reading.lower
 
 
 def _surface(word: str, reading: Reading) -> str:

@@ -20,12 +20,15 @@ def _poles(section: str) -> dict[str, tuple[str, int]]:
         ends = [end.split() for end in line.split("/")]
         for pole, words in zip((1, -1), ends, strict=True):
             for word in words:
-                found.setdefault(word, (ends[0][0], pole))
+                found.setdefault(word.replace("_", " "), (ends[0][0], pole))
     return found
 
 
 _ENGLISH = _poles("en")
 _CHINESE = _poles("zh")
+_NO_COMPARATIVE = frozenset(
+    ("other", "rather", "over", "after", "under", "whether", "ever", "never", "number")
+)
 _ENDS = frozenset(("than", "is", "be", "why", "how", "when", "becaus", "if", "and", "or", "that"))
 _LEFT_ENDS = frozenset(("why", "how", "when", "becaus", "if", "that"))
 _THAN = frozenset(("than", "over"))
@@ -53,17 +56,24 @@ def _english(reading: Reading) -> Iterator[Relation]:
             continue
         head = max(0, at - 4)
         near = [t.text.lower() for t in tokens[head:at]]
-        place = next(
-            (i for i in range(len(near) - 1, -1, -1) if near[i] in _ENGLISH or near[i].endswith("er")), None
-        )
-        if place is None:
+        place = next((i for i in range(len(near) - 1, -1, -1) if _is_comparative(near[i])), None)
+        if place is None or "or" in near[:place]:
             continue
-        scale, pole = _ENGLISH.get(near[place], (near[place], 1))
-        what = " ".join(
-            near[place + 1 :]
-        )  # more expensive, less expensive: the adjective is part of the scale
+        scale, pole = _scale(near[place:])
         left = side(tokens[: head + place][::-1], _LEFT_ENDS)
-        yield Relation(f"{scale} {what}".strip(), pole, left, side(tokens[at + 1 :], _ENDS))
+        yield Relation(scale, pole, left, side(tokens[at + 1 :], _ENDS))
+
+
+def _is_comparative(word: str) -> bool:
+    return word in _ENGLISH or (word.endswith("er") and word not in _NO_COMPARATIVE)
+
+
+def _scale(words: list[str]) -> tuple[str, int]:
+    """The scale and end of "faster", "more expensive" or "less useful"; the adjective is part of the scale."""
+    known = _ENGLISH.get(" ".join(words[:2])) or _ENGLISH.get(words[0], (words[0], 1))
+    if words[0] in ("more", "less") and " ".join(words[:2]) not in _ENGLISH:
+        return f"{known[0]} {' '.join(words[1:])}".strip(), known[1]
+    return known
 
 
 def _chinese(reading: Reading) -> Iterator[Relation]:

@@ -21,9 +21,10 @@ _ENGLISH = frozenset(stem(word) for word in lexicon.words(_LISTS["en"]))
 _CHINESE = tuple(sorted(lexicon.words(_LISTS["zh"])))
 # 饭前洗手, 吃饭之后再运动: what stands before 前 is later.
 _HAN = re.compile(
-    r"(?P<one>[^\s,，。?？!！]{1,6}?)(?:之|以)?(?P<word>前|后)[,，]?(?:应该|需要|可以|不能|再|先|才|能|要|还)*"
-    r"(?P<other>[^\s,，。?？!！]{1,6})"
+    r"(?P<one>[^\s,，。?？!！]{1,6}?)(?:之|以)?(?<![提目先今背最日空])(?P<word>前|后)(?![天面来年台端任期半语置])[,，]?"
+    r"(?:应该|需要|可以|不能|再|先|才|能|要|还)*(?P<other>[^\s,，。?？!！]{1,6})"
 )
+_NO_MATTER = frozenset("的了吗呢我你是在就都也再先才要能会可以点日天号月年0123456789*")
 
 
 def orders(reading: Reading) -> tuple[Relation, ...]:
@@ -43,7 +44,8 @@ def _english(reading: Reading) -> Iterator[Relation]:
 def _han(reading: Reading) -> Iterator[Relation]:
     for match in _HAN.finditer(reading.text):
         pole = -1 if match["word"] == "前" else 1
-        yield Relation("time", pole, frozenset(match["one"]), frozenset(match["other"]))
+        one, other = frozenset(match["one"]) - _NO_MATTER, frozenset(match["other"]) - _NO_MATTER
+        yield Relation("time", pole, one, other)
 
 
 def turned(pair: Pair) -> bool:

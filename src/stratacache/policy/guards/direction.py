@@ -16,6 +16,7 @@ from stratacache.policy.guards.stem import stem
 _WORDS = lexicon.sections("direction.txt")
 _TO = frozenset(("to", "into", "onto", "toward"))
 _ENDS = frozenset(stem(word) for word in lexicon.words(_WORDS["ends"]))
+_MOVERS = frozenset(stem(word) for word in lexicon.words(_WORDS["movers"]))
 _NO_SOURCE = frozenset(stem(word) for word in lexicon.words(_WORDS["no source"]))
 _PLACE = r"[^\s,，。?？!！从由往到去至、的]{1,8}?"
 _AFTER = r"(?=出发|走|[\s,，。?？!！的怎要多有几坐需火高飞机票路车是开可能如]|$)"
@@ -48,7 +49,7 @@ def _english(reading: Reading) -> Iterator[Relation]:
         for goal in went:
             if abs(start - goal) <= relations.NEAR + 2:
                 yield Relation("to", 0, side(tokens[start + 1 :], _ENDS), side(tokens[goal + 1 :], _ENDS))
-    if not came:
+    if not came and (len(tokens) <= 4 or not _MOVERS.isdisjoint(reading.stems)):
         for goal in went:
             source = _before(tokens[:goal])
             if source:

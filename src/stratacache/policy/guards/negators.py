@@ -16,8 +16,10 @@ def _either(section: str) -> str:
 
 _EMPTY = re.compile(
     rf"\b(?:{_either('en empty')})\b|{_either('zh empty')}|(?P<c>[\u4e00-\u9fff])[不没](?P=c)"
+    r"|\bno\.? ?\d|能[^\s,，。?？!！]{0,6}不能(?=[\s?？!！]|$)"
 )
 _NEGATOR = re.compile(rf"\b(?:{_either('en')})\b|\b[a-z]+n't\b|{_either('zh')}")
+_ASKS = re.compile("怎么|怎样|如何|为什么|为何|为啥|还没|什么|谁|哪|咋")
 _TAIL = re.compile(r"[没不](?:有)?[\s?!。，,.、]*$")
 _YES_NO = re.compile(
     r"^\W*(?:is|are|was|were|do|does|did|can|could|will|would|should|has|have|had|am|may|isn't|aren't|don't|doesn't"
@@ -32,7 +34,7 @@ def negators(reading: Reading) -> tuple[str, ...]:
     """The negators of a text in order: "can't", "unable", "没有", 用不了."""
     text = reading.lower
     text = _EMPTY.sub(lambda match: " " * len(match[0]), text)
-    if reading.has_han:
+    if reading.has_han and not _ASKS.search(text):
         text = _TAIL.sub(" ", text)
     return tuple(match[0] for match in _NEGATOR.finditer(text))
 

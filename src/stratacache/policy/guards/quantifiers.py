@@ -10,7 +10,10 @@ from stratacache.policy.guards.stem import stem
 
 _KINDS = {kind: lexicon.words(lines) for kind, lines in lexicon.sections("quantifiers.txt").items() if kind}
 _ENGLISH = {stem(word): kind for kind, words in _KINDS.items() for word in words if word.isascii()}
-_CHINESE = {word: kind for kind, words in _KINDS.items() for word in words if not word.isascii()}
+_HAN = sorted(
+    (-len(word), word, kind) for kind, words in _KINDS.items() for word in words if not word.isascii()
+)
+_CHINESE = {word: kind for _, word, kind in _HAN}  # the longest first
 
 
 def quantifiers(reading: Reading) -> dict[str, str]:

@@ -66,6 +66,7 @@ _BARE_MONTH = _longest_first([name for name in _MONTHS if len(name) > 4 and name
 _WORD_UNIT = _longest_first([unit for unit in UNITS if unit[0].isascii() and unit[0].isalpha()])
 _HAN_UNIT = _longest_first([unit for unit in UNITS if not unit.isascii() and unit[0] not in "°℃℉€£¥₹円％"])
 _NUMERAL = _longest_first([word for word in numerals.EN_WORDS if word != "one"])
+_ORDINAL = _longest_first(list(numerals.EN_ORDINALS))
 _SCALE = _longest_first([word for word in numerals.EN_SCALES if len(word) > 2])
 _VERSIONED = _longest_first(sorted(lexicon.words(lexicon.sections("units.txt")["versioned"])))
 _ZH = f"[{numerals.ZH_CHARS}]"
@@ -189,7 +190,7 @@ def _share(match: Match) -> list[Quantity]:
 
 _MAY_COUNT = re.compile(
     rf"[0-9]|[半第点月两{numerals.ZH_CHARS}]|\b(?:{_NUMERAL}|one|half|dozen|hundred|thousand|million|lakh|crore"
-    rf"|{_longest_first(list(numerals.EN_ORDINALS))}|{_BARE_MONTH})\b"
+    rf"|{_ORDINAL}|{_BARE_MONTH})\b"
 )
 _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] = (
     (
@@ -229,7 +230,7 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
     ),
     (
         _compile(
-            rf"(?<![\w.])(?P<d>\d{{1,4}})(?:st|nd|rd|th)\b|\b(?<!a )(?<!per )(?P<word>{_longest_first(list(numerals.EN_ORDINALS))})\b"
+            rf"(?<![\w.])(?P<d>\d{{1,4}})(?:st|nd|rd|th)\b|\b(?<!a )(?<!per )(?P<word>{_ORDINAL})\b"
             rf"|第 ?(?P<zh>\d{{1,9}}+|{_ZH}{{1,24}}+)"
         ),
         _ordinal,
@@ -251,7 +252,7 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
         _compile(
             r"(?P<sign>us\$|hk\$|[$£¥€₹]|\brs\.?)? ?(?<![a-z0-9._])"
             r"(?P<n>\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)*)"
-            rf"(?: ?(?P<scale>{_SCALE})\b|(?P<k>k|mn|bn)\b|(?P<zscale>[百千万亿]+))?"
+            rf"(?:[ -]?(?P<scale>{_SCALE})s?\b|(?P<k>k|mn|bn)\b|(?P<zscale>[百千万亿]+))?"
             rf"(?:[ -]?(?P<unit>(?:{_WORD_UNIT})\b(?!/)|[%°℃℉$€£][cf]?)| ?(?P<han>多?(?:{_HAN_UNIT}))|(?![a-z0-9_]))"
         ),
         _digits,

@@ -20,9 +20,7 @@ _PATTERNS = {
 _LOOSE = (
     {"how long", "when"},
     {"how long", "how often"},
-    {"why", "how"},
     {"how much", "how many"},
-    {"how", "where"},
     {"who", "where"},
 )
 
@@ -44,6 +42,7 @@ def check(pair: Pair) -> list[Finding]:
         return []
     detail = f"{', '.join(sorted(asked)) or 'what'} / {', '.join(sorted(stored)) or 'what'}"
     kinds = asked ^ stored
-    sure = len(asked) == len(stored) == 1 and not any(kinds <= loose for loose in _LOOSE)
+    hard = "how" not in kinds
+    sure = hard and len(asked) == len(stored) == 1 and not any(kinds <= loose for loose in _LOOSE)
     same_matter = _WORDING.issuperset([*pair.only_asked, *pair.only_stored])
     return [Finding("question", "veto" if sure and same_matter else "unsure", detail)]

@@ -21,6 +21,9 @@ _MIDDLES = frozenset(stem(word) for word in lexicon.words(_LISTS["asymmetric en"
 _MIDDLES_ZH = frozenset(lexicon.words(_LISTS["asymmetric zh"]))
 _JOINING = re.compile(r"\b(?:and|or|nor|vs\.?|versus)\b|[,，、/&+和与跟或同]|还是|以及|以?及")
 _LONGEST_SPAN = 4
+_DEEDS_ZH = frozenset(
+    word for line in lexicon.sections("antonyms_zh.txt")["operations"] for word in line.split()
+)
 _ALIKE = 0.8
 _PREPOSITIONS = frozenset(("in", "on", "at", "with", "by", "from", "to", "of", "for", "as", "into", "about"))
 
@@ -152,6 +155,7 @@ def han_deeds(reading: Reading) -> tuple[Deed, ...]:
     if not reading.has_han:
         return ()
     found = (match for pattern in (_BEI, _BA) for match in pattern.finditer(reading.text))
+    found = (match for match in found if match["doer"] not in _DEEDS_ZH)
     told = (Deed(match["verb"][0], match["doer"], match["done_to"]) for match in found)
     return tuple(islice(told, MOST))
 
