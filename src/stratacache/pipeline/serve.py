@@ -152,7 +152,12 @@ class Pipeline:
             NotCached: the caller wants only a cached answer and there is none.
             NotAdmitted: the question is new, and new ones are turned away.
         """
-        found = await self._ask_tiers(request, key, plan, stages)
+        before = await self._ask_kindred(request, key, plan, stages) if plan.semantic_first else None
+        if isinstance(before, Answered):
+            return before
+        found = await self._ask_exact(request, key, plan, stages, before)
+        if not isinstance(found, Answered) and not plan.semantic_first:
+            found = await self._ask_kindred(request, key, plan, stages, found)
         if isinstance(found, Answered):
             return found
         if plan.only_if_cached:
@@ -168,30 +173,17 @@ class Pipeline:
             self._kindred.watch(request, key, plan, found.near, seat)
         return Boarded(seat, plan, found.reason or "tier_off", found.stages, found.has_stale)
 
-    async def _ask_tiers(
-        self, request: Request, key: Key, plan: Plan, stages: Stages
-    ) -> Answered | Unanswered:
-        """The tiers in their order; a semantic look-up is begun only when the exact one found nothing."""
-        if plan.semantic_first:
-            found = await self._ask_kindred(request, key, plan, Unanswered(plan.bypass or "", stages))
-            if isinstance(found, Answered):
-                return found
-            return await self._ask_exact(request, key, plan, found)
-        found = await self._ask_exact(request, key, plan, Unanswered(plan.bypass or "", stages))
-        if isinstance(found, Answered):
-            return found
-        if found.versions is None and (plan.lookup or plan.store):
-            return found  # the store failed, and what the semantic tier would find is there too
-        return await self._ask_kindred(request, key, plan, found)
-
     async def _ask_exact(
-        self, request: Request, key: Key, plan: Plan, before: Unanswered
+        self, request: Request, key: Key, plan: Plan, stages: Stages, before: Unanswered | None
     ) -> Answered | Unanswered:
-        if not plan.lookup and not plan.store:  # the latter needs the snapshot
-            return before
+        """The exact tier, after what came ``before``; also for the snapshot that an answer is stored under."""
+        if before is not None:
+            stages = before.stages
+        if not plan.lookup and not plan.store:
+            return before or Unanswered(plan.bypass or "", stages)
         started = self._clock.monotonic()
         found = await self._look_up(key, plan)
-        stages = (*before.stages, ("exact", self._clock.monotonic() - started))
+        stages = (*stages, ("exact", self._clock.monotonic() - started))
         versions: Versions | None
         if isinstance(found, Hit):
             if plan.lookup and speaks_to(found.entry, stream=request.stream):
@@ -200,19 +192,23 @@ class Pipeline:
             versions, has_stale = found.entry.versions, False
         else:
             versions, has_stale = found.versions, self._may_go_stale(plan, found.stale)
-        reason = before.reason
+        reason = plan.bypass or "" if before is None else before.reason
         if plan.lookup and reason in _SAYS_LITTLE:
             reason = "other_form" if isinstance(found, Hit) else found.reason
-        return Unanswered(reason, stages, versions, has_stale, before.near)
+        return Unanswered(reason, stages, versions, has_stale, before.near if before is not None else None)
 
     async def _ask_kindred(
-        self, request: Request, key: Key, plan: Plan, before: Unanswered
+        self, request: Request, key: Key, plan: Plan, stages: Stages, before: Unanswered | None = None
     ) -> Answered | Unanswered:
-        near = await self._kindred.ask(request, key, plan) if self._kindred is not None else None
+        """The semantic tier, after what came ``before``."""
+        before = before or Unanswered(plan.bypass or "", stages)
+        if self._kindred is None or (before.versions is None and plan.lookup and not plan.semantic_first):
+            return before  # where the store failed, what would be found could not be read
+        near = await self._kindred.ask(request, key, plan)
         if near is None:
             return before
         stages = (*before.stages, *near.stages)
-        if near.hit is not None and self._kindred is not None:
+        if near.hit is not None:
             self._kindred.check(request, key, plan, near, before.versions, self._run(request, plan))
             return self._answered(request, key, near.hit, stages)
         # That nothing is near says no more than that nothing is equal.

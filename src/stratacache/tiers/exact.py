@@ -66,6 +66,6 @@ def staleness(
     """Why ``entry`` is not young enough to answer, None when it is. All in seconds."""
     if now >= entry.expires_at:
         return "expired"
-    if (max_age is not None and age_of(entry, now) > max_age) or now + min_fresh > entry.expires_at:
+    if (max_age is not None and now - entry.created_at > max_age) or now + min_fresh > entry.expires_at:
         return "too_old"
     return None
