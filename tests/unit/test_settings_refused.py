@@ -152,7 +152,7 @@ REFUSED = [
     ),
     (
         "tiers: {semantic: {embedder_dimension: 8}}",
-        ["embedder_dimension: is only for an embedder of your own"],
+        ["embedder_dimension: is only for an embedder that is a"],
     ),
     ("tiers: {semantic: {embedder_key_env: KEY}}", ["embedder_key_env: is only for an embedder that is a"]),
     ("tiers: {semantic: {index: rediss}}", ["tiers.semantic.index: must be one of auto", "mean 'rediss:'?"]),

@@ -182,10 +182,10 @@ def _semantic(semantic: SemanticSettings) -> Found:
             ("embedder",),
             f"must be {_EMBEDDERS}{_did_you_mean(embedder, ('default', 'sentence-transformers:'))}",
         )
-    if embedder != "default" and semantic.embedder_dimension is None:
-        yield ("embedder_dimension",), "is missing: say how many numbers the embedder's vectors have"
-    elif embedder == "default" and semantic.embedder_dimension is not None:
-        yield ("embedder_dimension",), "is only for an embedder of your own"
+    if served and semantic.embedder_dimension is None:
+        yield ("embedder_dimension",), "is missing: say how many numbers the server's vectors have"
+    elif not served and semantic.embedder_dimension is not None:
+        yield ("embedder_dimension",), "is only for an embedder that is a server"
     if not served and semantic.embedder_key_env is not None:
         yield ("embedder_key_env",), "is only for an embedder that is a server"
     elif semantic.embedder_key_env is not None and not _ENV_NAME.fullmatch(semantic.embedder_key_env):

@@ -37,7 +37,7 @@ class SemanticSettings(Section, frozen=True, kw_only=True):
         Annotated[
             int,
             meta(
-                "numbers in a vector of an embedder of one's own",
+                "numbers in a vector of the embeddings server",
                 "a whole number from 2 to 8192",
                 ge=2,
                 le=8192,

@@ -238,6 +238,7 @@ def _open_embedder(ground: Ground, pool: Pool) -> tuple[Embedder, Callable[[], N
         settings.embedder_model or "",
         api_key=Secret(key) if key is not None else None,
         budget=settings.budget,
+        dimension=settings.embedder_dimension or 0,
     )
     return remote, lambda: None
 
@@ -291,13 +292,11 @@ class _OpenIndex(msgspec.Struct, frozen=True):
 def _open_index(ground: Ground, slot: Slot | None, embedder: Embedder) -> _OpenIndex:
     """The index, how all instances are told of a question, and for an index of this process what it follows."""
     clock, named = ground.clock, ground.settings.tiers.semantic.index
-    # Of a model that is not loaded yet only the settings can tell.
-    dimension = ground.settings.tiers.semantic.embedder_dimension or embedder.dimension
     if "://" in named:
-        served = open_vector_server(named, dimension, embedder.fingerprint, clock)
+        served = open_vector_server(named, embedder.dimension, embedder.fingerprint, clock)
         return _OpenIndex(served, partial(_publish_to_server, served))
     question_log = ground.backend.question_log or MemoryQuestionLog(clock)
-    index, after = _open_local_index(ground, slot, dimension, embedder.fingerprint)
+    index, after = _open_local_index(ground, slot, embedder)
     follower = LogFollower(question_log, index, embedder, clock, after=after)
     index.position = lambda: follower.position
     publish = partial(_publish_to_log, question_log, embedder.fingerprint)
@@ -318,11 +317,9 @@ async def _publish_to_server(index: VectorIndex, question: Question, vector: Vec
         await index.add(question, vector)
 
 
-def _open_local_index(
-    ground: Ground, slot: Slot | None, dimension: int, fingerprint: str
-) -> tuple[LocalIndex, bytes]:
+def _open_local_index(ground: Ground, slot: Slot | None, embedder: Embedder) -> tuple[LocalIndex, bytes]:
     """The index of this process and the position of the log that it has; beside a store in a file it is saved."""
-    clock = ground.clock
+    clock, dimension, fingerprint = ground.clock, embedder.dimension, embedder.fingerprint
     limits = _index_limits(ground.settings.tiers.semantic, dimension)
     if slot is None:
         return LocalIndex(dimension, fingerprint, clock, limits), b""
