@@ -332,6 +332,9 @@ GAUGES = {
     ),
     "stratacache_semantic_observed_error_low": Gauge("Its lower confidence limit.", "scene", "max"),
     "stratacache_semantic_observed_error_high": Gauge("Its upper confidence limit.", "scene", "max"),
+    "stratacache_semantic_alarm": Gauge(
+        "1 while semantic answers are less right than believed.", "scene", "max"
+    ),
     "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.pooled import Alarm
 from stratacache.policy.bound.pooled import Bound as ErrorBound
 from stratacache.policy.bound.pooled import Limits as BoundLimits
 from stratacache.policy.bound.pooled import ObservedError
@@ -64,7 +65,7 @@ _RECORD = 320  # bytes of a question's text and its place in the graph, about
 class SemanticModels(msgspec.Struct, frozen=True):
     """What the semantic tier decides by. ``start`` begins to load, ``close`` keeps and frees what they share.
 
-    ``report`` gives the observed error of a scene.
+    ``report`` gives the observed error of a scene, ``alarms`` those that were raised, oldest first.
     """
 
     embedder: Embedder
@@ -72,6 +73,7 @@ class SemanticModels(msgspec.Struct, frozen=True):
     bound: Bound
     decisions: Decisions
     report: Callable[[str], ObservedError] | None = None
+    alarms: Callable[[], Sequence[Alarm]] | None = None
     start: Callable[[], None] = lambda: None
     close: Callable[[], Awaitable[None]] | None = None
 
@@ -160,6 +162,8 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     kindred = Kindred(tier, learner, labeller, ground.flights, clock, metrics.looked)
     if models.report is not None:
         _watch(metrics, models.report, tuple(ground.settings.scenes))
+    if models.alarms is not None:
+        metrics.watch("stratacache_semantic_alarm", partial(_alarmed, models.alarms))
     return SemanticParts(kindred, models, found.index, found.question_log, found.follower, slot)
 
 
@@ -186,6 +190,14 @@ def _watch(metrics: Metrics, report: Callable[[str], ObservedError], scenes: tup
             return {scene: read(report(scene)) for scene in scenes}
 
         metrics.watch(f"stratacache_semantic_observed_error{suffix}", levels)
+
+
+def _alarmed(alarms: Callable[[], Sequence[Alarm]]) -> dict[str, float]:
+    """Scenes in which an alarm was raised: 1 while it is active."""
+    raised: dict[str, float] = {}
+    for alarm in alarms():
+        raised[alarm.scene] = max(raised.get(alarm.scene, 0.0), float(alarm.active))
+    return raised
 
 
 def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
@@ -217,6 +229,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         bound=bound,
         decisions=Decisions(classify, language_of, examine),
         report=bound.report,
+        alarms=bound.alarms,
         start=start,
         close=close,
     )
