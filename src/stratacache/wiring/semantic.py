@@ -23,10 +23,9 @@ from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
-from stratacache.policy.bound.pooled import Alarm
+from stratacache.policy.bound.pooled import Alarm, ObservedError
 from stratacache.policy.bound.pooled import Bound as ErrorBound
 from stratacache.policy.bound.pooled import Limits as BoundLimits
-from stratacache.policy.bound.pooled import ObservedError
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
 from stratacache.ports import (
