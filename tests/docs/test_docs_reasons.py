@@ -112,7 +112,7 @@ def miss_reasons() -> set[str]:
               for word in texts(node.body)}  # fmt: skip
     decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "describe")
                if isinstance(call.args[2], ast.Constant)}  # fmt: skip
-    return missed | stale | stores | served | decided
+    return (missed | stale | stores | served | decided) - {""}
 
 
 def semantic_reasons() -> set[str]:
