@@ -220,7 +220,14 @@ class Asker(Client):
     """Knows what it may be told: what was true when it asked."""
 
     def __init__(
-        self, system: System, world: World, topic: str, *, stream: bool, slow: bool, headers: Mapping[str, str]
+        self,
+        system: System,
+        world: World,
+        topic: str,
+        *,
+        stream: bool,
+        slow: bool,
+        headers: Mapping[str, str],
     ) -> None:
         self.least = world.told
         self.asked_at = world.clock.now()
@@ -388,7 +395,9 @@ class Run:
         for client in self.clients:
             client.judge(self.upstream)
         now = asyncio.get_running_loop().time()
-        assert all(until <= now for until in self.world.leases.values()), "a lease that somebody goes on renewing"
+        assert all(until <= now for until in self.world.leases.values()), (
+            "a lease that somebody goes on renewing"
+        )
         for system in self.systems:
             assert len(system.flights) == 0
             assert system.pipeline.refreshing == 0
@@ -431,7 +440,18 @@ def steps(kinds: Sequence[str]) -> Any:
 
 CALM = st.lists(ASK | ASK | ASK | steps(GOOD) | steps(GOOD) | REST | AGE, min_size=4, max_size=40)
 STORM = st.lists(
-    ASK | ASK | LEAVE | steps(GOOD) | steps(GOOD) | steps(GOOD + BAD) | REST | REST | AGE | UPDATE | TROUBLE | STROKES,
+    ASK
+    | ASK
+    | LEAVE
+    | steps(GOOD)
+    | steps(GOOD)
+    | steps(GOOD + BAD)
+    | REST
+    | REST
+    | AGE
+    | UPDATE
+    | TROUBLE
+    | STROKES,
     min_size=4,
     max_size=50,
 )

@@ -238,7 +238,7 @@ def test_labels_move_the_curve_and_keep_it_falling() -> None:
     curve = fit_curve(labels, [labels])
     assert curve.at(3.2) > 0.3
     assert list(curve.risk) == sorted(curve.risk, reverse=True)
-    assert all(variance > 0 for variance in curve.variance)
+    assert all(doubt > 0 for doubt in curve.doubt)
 
 
 def test_old_labels_fade() -> None:

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+Language = Literal["en", "zh"]
+
 DEV_SHARE = 0.08
 GIANT = 2000  # a component of more pairs stays on the training side whole: it would be most of the other
 
@@ -20,7 +22,7 @@ class Pair(msgspec.Struct, frozen=True):
     q1: str
     q2: str
     label: int
-    language: str
+    language: Language
     source: str
     kind: str = ""
     weight: float = 1.0
@@ -33,7 +35,7 @@ class Source(msgspec.Struct, frozen=True):
     """
 
     path: str
-    language: str
+    language: Language
     domain: str
     weight: float = 1.0
     licence: str = "unknown"

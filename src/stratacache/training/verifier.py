@@ -83,11 +83,14 @@ def load_data(manifest: Path, root: Path, recipe: Recipe) -> Data:
     natural = split(kept, excluded=[*evaluate, *left_out])
     questions = sorted({(p.q1, p.language) for p in natural.train if len(p.q1) < 120})
     sourced = [Sourced(text, language) for text, language in questions]
-    parts = {}
-    for part, count in (("train", 4000), ("eval", 150)):
-        made = generate(recipe.seed, sourced, count, part=part)
-        parts[part] = [Pair(p.q1, p.q2, p.label, p.language, "synthetic", p.rule) for p in made]
-    return Data(natural, parts["train"], parts["eval"], evaluate, left_out)
+    made = (
+        generate(recipe.seed, sourced, 4000, part="train"),
+        generate(recipe.seed, sourced, 150, part="eval"),
+    )
+    train, unseen = (
+        [Pair(p.q1, p.q2, p.label, p.language, "synthetic", p.rule) for p in part] for part in made
+    )
+    return Data(natural, train, unseen, evaluate, left_out)
 
 
 def _read(sources: Sequence[Source], root: Path) -> list[Pair]:

@@ -202,7 +202,7 @@ def _alarmed(alarms: Callable[[], Sequence[Alarm]]) -> dict[str, float]:
 def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     """What the settings name; loading begins with ``start``."""
     try:
-        from stratacache.policy.cacheability import classify
+        from stratacache.policy.cacheability import classify  # type: ignore[import-not-found]
     except ImportError:
         return None
     settings = ground.settings.tiers.semantic

@@ -7,6 +7,7 @@ posterior for each bin of a scene, pooled until the chance of a wrong answer fal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ from stratacache.policy.bound.scale import BINS, Bins, bin_of, centre, empty, lo
 _WEIGHT = 30.0  # labels that the line is worth in a bin, at most: no line is trusted further than that
 _LINE_DEVIATION = (1.0, 0.4)  # of the verifier's calibration, in log-odds: offset and slope
 _LINE_FROM = bin_of(-1.0)  # what is far from being served says little about what is served
+_DOUBTED = 0.2  # of the right answers' weight is left after an alarm
 _MEMORY = 3000.0  # labels; older ones fade
 
 
@@ -31,6 +33,10 @@ class Labels(msgspec.Struct):
         if sum(self.right) + sum(self.wrong) > _MEMORY:
             self.scale(0.98)
 
+    def doubt(self) -> None:
+        """Forget most of what spoke for the answers, nothing of what spoke against them."""
+        self.right = [n * _DOUBTED for n in self.right]
+
     def scale(self, factor: float) -> None:
         self.right = [n * factor for n in self.right]
         self.wrong = [n * factor for n in self.wrong]
@@ -41,10 +47,10 @@ class Labels(msgspec.Struct):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """By bin: the chance of a wrong answer, never rising with p, and the variance of its estimate."""
+    """By bin: the chance of a wrong answer, never rising with p, and the standard deviation of its estimate."""
 
     risk: tuple[float, ...]
-    variance: tuple[float, ...]
+    doubt: tuple[float, ...]
 
     def at(self, odds: float) -> float:
         """The chance of a wrong answer between the bins' centres, linearly."""
@@ -68,8 +74,8 @@ def fit_curve(own: Labels, pool: Sequence[Labels]) -> Curve:
         weights.append(weight)
     risk, total = _falling(means, weights)
     # One wrong answer more than were seen: a bin that is served because it was lucky is still doubted.
-    variance = [(m + 1 / (n + 2)) / (n + 1) for m, n in zip(risk, total, strict=True)]
-    return Curve(tuple(risk), tuple(variance))
+    doubt = [math.sqrt((m + 0.2 / (n + 2)) / (n + 1)) for m, n in zip(risk, total, strict=True)]
+    return Curve(tuple(risk), tuple(doubt))
 
 
 def _abscissa(index: int) -> float:

@@ -33,8 +33,19 @@ class Entries:
         return self._counts.get(entry, (0.0, 0.0))
 
     def add(self, entry: bytes, wrong: float, expected: float) -> None:
+        """Count an answer; one that was wrong never makes the entry more trusted, however expected it was."""
         before = self._counts.pop(entry, (0.0, 0.0))
-        self._counts[entry] = (before[0] + wrong, before[1] + expected)
+        if wrong:
+            expected = min(expected, wrong * (_SHAPE + before[1]) / (_SHAPE + before[0]))
+        self._keep(entry, before[0] + wrong, before[1] + expected)
+
+    def merge(self, entry: bytes, wrong: float, expected: float) -> None:
+        """Add another process's counts of the entry."""
+        before = self._counts.pop(entry, (0.0, 0.0))
+        self._keep(entry, before[0] + wrong, before[1] + expected)
+
+    def _keep(self, entry: bytes, wrong: float, expected: float) -> None:
+        self._counts[entry] = (wrong, expected)
         while len(self._counts) > self._most:
             self._counts.popitem(last=False)
 

@@ -28,7 +28,6 @@ Source = Literal["explored", "checked", "feedback", "review"]
 AlarmReason = Literal["calibration", "observed_error"]
 
 _HOPELESS = -1.5  # log-odds below which a comparison with the fresh answer would teach nothing
-_RELEARN = 0.1  # of the old labels' weight that is left after an alarm
 _PATIENCE = 8  # right answers that may wait for the curve to be fitted anew; a wrong one does not
 _MOST_LEDGERS = 1024
 _MOST_ALARMS = 100
@@ -185,7 +184,7 @@ class Bound:
         for (name, _), ledger in self._ledgers.items():
             if name == scene:
                 total.merge(ledger)
-                expected += ledger.errors(self._curve(scene, ""))[0]
+                expected += ledger.errors(self._curve(scene, "")).mean
         requests = max(total.requests, 1.0)
         hit_share = total.hits / requests
         known = total.reported_wrong / requests
@@ -228,7 +227,7 @@ class Bound:
             "entry_wrong_expected": expected,
             "requests": ledger.requests,
             "hits": ledger.hits,
-            "errors_expected": ledger.errors(curve)[0],
+            "errors_expected": ledger.errors(curve).mean,
             "errors_allowed": max_error * ledger.requests,
             "caution": self._drift(scene, risk).caution,
         }
@@ -247,7 +246,7 @@ class Bound:
         for key, drift in state.drifts.items():
             self._drift(*key).merge(drift)
         for entry, (wrong, expected) in state.entries.items():
-            self._entries.add(entry, wrong, expected)
+            self._entries.merge(entry, wrong, expected)
         self._curves.clear()
 
     @classmethod
@@ -275,10 +274,10 @@ class Bound:
             self._raise(scene, risk, language, "calibration")
 
     def _raise(self, scene: str, risk: str, language: str, reason: AlarmReason) -> None:
-        """Tighten at once: caution on every answer, the past settled, and old labels mostly forgotten."""
+        """Tighten at once: caution on every answer, the past settled, and most right answers forgotten."""
         ledger = self._ledger(scene, risk)
         ledger.settle(self._curve(scene, language))
-        self._labels_of(scene, language).scale(_RELEARN)
+        self._labels_of(scene, language).doubt()
         self._curves.clear()
         self._raised += 1
         self._alarms.append(Alarm(self._raised, scene, risk, reason))
