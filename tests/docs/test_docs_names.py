@@ -97,7 +97,7 @@ def test_commands_and_targets_in_running_text_exist() -> None:
     for page in pages():
         text = prose(page)
         assert set(re.findall(r"`make ([a-z-]+)`", text)) <= make_targets(), name_of(page)
-        for name in re.findall(r"`stratacache ([a-z]+)", text):
+        for name in re.findall(r"`stratacache ([a-z]+(?:-[a-z]+)*)", text):
             with pytest.raises(SystemExit) as ended:
                 build_parser().parse_args([name, "--help"])
             assert ended.value.code == 0, f"{name_of(page)}: {name}"
