@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from tests.servers.redis import reserve_port, wait_until
+from tests.servers.redis import die_with_parent, reserve_port, wait_until
 
 
 class MilvusServer:
@@ -51,6 +51,7 @@ class MilvusServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 -- as there
             )
         wait_until(lambda: self._ended() or self._listens(), "milvus listens", 60.0)
         if self._ended():

@@ -100,7 +100,7 @@ class RedisServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one system call, and nothing that takes a lock
+                preexec_fn=die_with_parent,  # noqa: PLW1509 -- one system call, and nothing that takes a lock
             )
 
     def wait_ready(self) -> None:
@@ -217,5 +217,5 @@ def _with_tls() -> str:
     return program
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
