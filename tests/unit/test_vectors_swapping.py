@@ -180,15 +180,14 @@ async def test_one_at_a_time_and_only_what_fits(index: SwappingIndex, clock: Fak
     new.may_go.set()
 
 
-async def test_closing_gives_up(index: SwappingIndex, clock: FakeClock, tmp_path: Path) -> None:
+async def test_it_can_be_given_up(index: SwappingIndex, clock: FakeClock, tmp_path: Path) -> None:
     new = HashEmbedder("new")
     new.may_go.clear()
     aside = index_for(new, clock, tmp_path)
     task = index.reindex(new, aside)
     await asyncio.sleep(0)
-    other = SwappingIndex(HashEmbedder("third"), index_for(HashEmbedder("third"), clock))
-    await other.close()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert (index.progress.state, index.progress.reason) == ("failed", "given up")
     assert new.closed
     assert await nearest(index, "text 9") == ("text 9", pytest.approx(1.0, abs=2e-3))

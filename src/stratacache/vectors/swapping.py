@@ -124,7 +124,7 @@ class SwappingIndex:
         """Begin to fill ``index``, empty and with a folder of its own, by ``embedder``; see ``progress``.
 
         Both belong to this object from now on: it closes them on failure, and the old ones after the swap. The task
-        that is returned never raises.
+        that is returned never raises, but it can be cancelled: then the old ones go on.
 
         Raises:
             VectorIndexError: one is under way already, or index and embedder do not fit.
@@ -143,6 +143,9 @@ class SwappingIndex:
         try:
             await _Reindexing(self, new).run()
             unused = self._swap(new)
+        except asyncio.CancelledError:
+            self.progress = msgspec.structs.replace(self.progress, state="failed", reason="given up")
+            raise
         except StrataError as error:
             log.warning("questions could not be embedded anew: %s", error)
             self.progress = msgspec.structs.replace(self.progress, state="failed", reason=str(error))
