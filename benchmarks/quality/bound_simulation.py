@@ -2,8 +2,8 @@
 
     python -m benchmarks.quality.bound_simulation [--seeds N] [--requests N]
 
-First the variance of the boundary between separate classes, by the number of observations, for vCache's table (scores
-and boundary uniform, truth logistic, draws whose classes separate), and vCache's error per request beside the bound.
+First the variance of the boundary between separate classes, by the number of observations, for vCache's table
+(scores and boundary uniform, truth logistic, draws whose classes separate), and vCache's errors beside the bound.
 Then ours: a request has a candidate with probability .6, whose log-odds by the verifier are N(3.5, 2²) or N(-1, 2²);
 the truth's log-odds are a line of them. "Hostile" answers are right until half-time and, from then on, wrong in half
 the cases whatever the verifier says. A seed is above the bound if its errors per request ever were after the warm-up.

@@ -1,14 +1,14 @@
 """The stream test: hits and errors of thresholds, vCache and our bound on the same questions in random order.
 
-    python -m benchmarks.quality.stream --data DIR [--stream en|zh|intents] [--seeds N] [--scores FILE | --auc A]
+    python -m benchmarks.quality.stream --data DIR [--stream en|zh|intents] [--seeds N] [--model DIR]
 
 Every method sees the same embedder's neighbours among the questions that it stored itself. Static thresholds and vCache
 decide by the cosine of the nearest; ours by the verifier's probability of the nearest three. A hit is right when both
 questions have the same answer. Questions that the exact tier takes for one occur once, so every hit is a semantic one.
 
-``--scores``: the verifier's probabilities, JSON lines ``{"q1", "q2", "p"}``; pairs that are missing count as 0. Without
-it the verifier is simulated: calibrated log-odds with the AUC ``--auc`` between right and wrong neighbours, times
-``--sharpness``. ``--pairs FILE`` writes the pairs that a run asked for, to be scored.
+``--model``: the verifier's folder. ``--scores``: its probabilities, JSON lines ``{"q1", "q2", "p"}``; pairs that are
+missing count as 0. Without either it is simulated: calibrated log-odds with the AUC ``--auc`` between right and wrong
+neighbours, times ``--sharpness``. ``--pairs FILE`` writes the pairs that a run asked for, to be scored.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ from benchmarks.report import write
 from stratacache.errors import ModelError
 from stratacache.models.pool import Pool as Threads
 from stratacache.models.use import UseEmbedder
+from stratacache.models.verifier import PairModel
 from stratacache.policy.bound.pooled import Bound, Limits
 from stratacache.policy.bound.scale import log_odds, probability
 from stratacache.policy.bound.vcache import VCache
+from stratacache.policy.language import language_of
 
 COMMAND = "python -m benchmarks.quality.stream"
 BOUNDS = (0.005, 0.01, 0.02, 0.05)
@@ -265,6 +267,21 @@ def from_file(pool: Pool, file: Path) -> Scores:
     return score
 
 
+def from_model(pool: Pool, folder: Path) -> Scores:
+    """A question that the verifier refuses to read is never answered from another."""
+    model = PairModel(folder)
+
+    def score(asked: int, stored: int) -> float:
+        one, other = pool.texts[asked], pool.texts[stored]
+        try:
+            logit = model.logit(one, other)
+        except ModelError:
+            return 0.0
+        return model.calibration.probability(logit, language_of(one), language_of(other))
+
+    return score
+
+
 def make_pool(data: Path, stream: str, count: int, pairs: Path | None) -> Pool:
     """``pairs``: use these labelled pairs, such as those that the verifier was not trained on."""
     if stream == "intents":
@@ -287,6 +304,15 @@ def methods(pool: Pool, scores: Scores) -> Mapping[str, tuple[float | None, Call
     return found
 
 
+def make_scores(pool: Pool, args: argparse.Namespace) -> tuple[Scores, str]:
+    """What was asked for, and what to call it."""
+    if args.model:
+        return from_model(pool, args.model), "model"
+    if args.scores:
+        return from_file(pool, args.scores), "scores"
+    return simulated(pool, args.auc, args.sharpness), f"simulated, AUC {args.auc}, sharpness {args.sharpness}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -296,6 +322,7 @@ def main() -> None:
     parser.add_argument("--count", type=int)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--labelled", type=Path, help="labelled pairs to build the stream from")
+    parser.add_argument("--model", type=Path, help="folder of the verifier")
     parser.add_argument("--scores", type=Path)
     parser.add_argument("--auc", type=float, default=0.92)
     parser.add_argument("--sharpness", type=float, default=1.0)
@@ -307,7 +334,7 @@ def main() -> None:
     pool, vectors = asyncio.run(embed(pool))
     near, cosines = neighbours(vectors)
     print(f"{len(pool.texts)} questions, {pool.repeats:.1%} could be served", flush=True)
-    scores = from_file(pool, args.scores) if args.scores else simulated(pool, args.auc, args.sharpness)
+    scores, verifier = make_scores(pool, args)
     asked_for: dict[tuple[int, int], float] = {}
 
     def remembered(asked: int, stored: int) -> float:
@@ -332,7 +359,6 @@ def main() -> None:
             for one, other in asked_for:
                 row = {"q1": pool.texts[one], "q2": pool.texts[other]}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    verifier = "scores" if args.scores else f"simulated, AUC {args.auc}, sharpness {args.sharpness}"
     if not args.only:
         write(
             f"stream_{args.stream}",

@@ -73,7 +73,7 @@ def fit_curve(own: Labels, pool: Sequence[Labels]) -> Curve:
         means.append((prior * wrong + own.wrong[index]) / weight)
         weights.append(weight)
     risk, total = _falling(means, weights)
-    # One wrong answer more than were seen: a bin that is served because it was lucky is still doubted.
+    # A part of a wrong answer more than was seen: a bin that is served because it was lucky is still doubted.
     doubt = [math.sqrt((m + 0.2 / (n + 2)) / (n + 1)) for m, n in zip(risk, total, strict=True)]
     return Curve(tuple(risk), tuple(doubt))
 
