@@ -1,6 +1,6 @@
 """The stream test: hits and errors of thresholds, vCache and our bound on the same questions in random order.
 
-    python -m benchmarks.quality.stream --data DIR [--stream en|zh|intents] [--seeds N] [--model DIR]
+    python -m benchmarks.quality.stream --data DIR [--stream en|zh|intents] [--seeds N] [--held-out] [--model DIR]
 
 Every method sees the same embedder's neighbours among the questions that it stored itself. Static thresholds and vCache
 decide by the cosine of the nearest; ours by the verifier's probability of the nearest three. A hit is right when both
@@ -23,14 +23,15 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.quality.streams import Pool, from_intents, from_pairs, read_pairs
+from benchmarks.quality.streams import Labelled, Pool, from_intents, from_pairs, read_pairs
 from benchmarks.report import write
 from stratacache.errors import ModelError
 from stratacache.models.pool import Pool as Threads
@@ -40,6 +41,8 @@ from stratacache.policy.bound.pooled import Bound, Limits
 from stratacache.policy.bound.scale import log_odds, probability
 from stratacache.policy.bound.vcache import VCache
 from stratacache.policy.language import language_of
+from stratacache.training.pairs import read_manifest, split
+from stratacache.training.pairs import read_pairs as manifest_pairs
 
 COMMAND = "python -m benchmarks.quality.stream"
 BOUNDS = (0.005, 0.01, 0.02, 0.05)
@@ -48,6 +51,7 @@ VERIFIED = 3
 FLOOR = 0.5  # cosine below which nothing is verified
 NEIGHBOURS = 300  # of each question in the whole pool; those in the cache are among them
 PAIR_SETS = {"en": ("qqp_gptcache",), "zh": ("lcqmc", "afqmc", "bq_corpus")}
+ROLES: tuple[Literal["train", "evaluate"], ...] = ("train", "evaluate")
 COUNTS = {"en": 6000, "zh": 6000, "intents": 6000}
 
 Scores = Callable[[int, int], float]
@@ -282,14 +286,24 @@ def from_model(pool: Pool, folder: Path) -> Scores:
     return score
 
 
-def make_pool(data: Path, stream: str, count: int, pairs: Path | None) -> Pool:
-    """``pairs``: use these labelled pairs, such as those that the verifier was not trained on."""
+def make_pool(data: Path, stream: str, count: int, held_out: bool) -> Pool:
+    """``held_out``: from the pairs that the shipped verifier was not trained on."""
     if stream == "intents":
         return from_intents(stream, data / "queries" / "banking77" / "queries.jsonl", count, 1)
-    files = (
-        [data / "pairs" / name / "pairs.jsonl" for name in PAIR_SETS[stream]] if pairs is None else [pairs]
-    )
-    return from_pairs(stream, read_pairs(files), count, 1)
+    if held_out:
+        return from_pairs(stream, unseen(data / "pairs", stream), count, 1)
+    paths = [data / "pairs" / name / "pairs.jsonl" for name in PAIR_SETS[stream]]
+    return from_pairs(stream, read_pairs(paths), count, 1)
+
+
+def unseen(data: Path, language: str) -> list[Labelled]:
+    """The development part of the verifier's training data, as ``train-verifier`` splits it."""
+    sources = read_manifest(Path(str(files("stratacache.training") / "manifest.json")))
+    pairs = {role: [p for s in sources if s.role == role for p in manifest_pairs(s, data)] for role in ROLES}
+    dev = split(pairs["train"], excluded=pairs["evaluate"]).dev
+    return [
+        (p.q1, p.q2, bool(p.label)) for p in dev if p.language == language and p.source in PAIR_SETS[language]
+    ]
 
 
 def methods(pool: Pool, scores: Scores) -> Mapping[str, tuple[float | None, Callable[[], Method]]]:
@@ -321,7 +335,9 @@ def main() -> None:
     parser.add_argument("--stream", choices=sorted(COUNTS), default="en")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--labelled", type=Path, help="labelled pairs to build the stream from")
+    parser.add_argument(
+        "--held-out", action="store_true", help="only pairs that the verifier was not trained on"
+    )
     parser.add_argument("--model", type=Path, help="folder of the verifier")
     parser.add_argument("--scores", type=Path)
     parser.add_argument("--auc", type=float, default=0.92)
@@ -330,7 +346,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="methods whose name contains this")
     args = parser.parse_args()
 
-    pool = make_pool(args.data, args.stream, args.count or COUNTS[args.stream], args.labelled)
+    pool = make_pool(args.data, args.stream, args.count or COUNTS[args.stream], args.held_out)
     pool, vectors = asyncio.run(embed(pool))
     near, cosines = neighbours(vectors)
     print(f"{len(pool.texts)} questions, {pool.repeats:.1%} could be served", flush=True)
@@ -361,7 +377,7 @@ def main() -> None:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     if not args.only:
         write(
-            f"stream_{args.stream}",
+            f"stream_{args.stream}{'_model' if args.model else ''}",
             COMMAND,
             {"questions": len(pool.texts), "could_be_served": pool.repeats, "seeds": args.seeds,
              "verifier": verifier, "methods": figures},
