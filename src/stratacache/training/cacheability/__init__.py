@@ -1,1 +1,0 @@
-"""Trains the cacheability classifier from the questions beside it."""
