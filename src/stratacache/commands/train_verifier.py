@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", type=int, default=200_000, metavar="N", help="pairs to train on (default: %(default)s)"
     )
+    parser.add_argument(
+        "--start", type=Path, metavar="DIR", help="the --out of an earlier run, to train further"
+    )
     parser.add_argument("--leave-out", default="", metavar="DOMAIN", help="a domain to measure on only")
     parser.add_argument("--seed", type=int, default=20261202, metavar="N", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     recipe = Recipe(seed=args.seed, pairs=args.pairs, leave_out=args.leave_out)
     try:
-        measured = make_verifier(args.data, args.root or args.data.parent, args.out, recipe)
+        measured = make_verifier(args.data, args.root or args.data.parent, args.out, recipe, args.start)
     except (OSError, msgspec.DecodeError) as error:
         raise StrataError(f"the pairs could not be read: {error}") from error
     if args.json:

@@ -32,11 +32,16 @@ class Measured(msgspec.Struct, frozen=True):
     accepted_different: float
 
 
-def make_verifier(manifest: Path, root: Path, out: Path, recipe: Recipe) -> list[Measured]:
-    """Train with the sets of ``manifest`` and leave model, tokenizer, card and ``measured.json`` in ``out``."""
+def make_verifier(
+    manifest: Path, root: Path, out: Path, recipe: Recipe, start: Path | None = None
+) -> list[Measured]:
+    """Train with the sets of ``manifest`` and leave model, tokenizer, card and ``measured.json`` in ``out``.
+
+    ``start``: what an earlier call left in its ``out``, to train further.
+    """
     work = out / "training"
     data = load_data(manifest, root, recipe)
-    train(data, recipe, work)
+    train(data, recipe, work, start and start / "training")
     return finish(data, work, out)
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -124,13 +124,19 @@ def collate(examples: Sequence[Example], swap: Sequence[bool]) -> tuple[torch.Te
 
 
 class Sampler:
-    """Batches of like lengths, endlessly: every example of a kind once before any again."""
+    """Batches of like lengths, endlessly: every example of a kind once before any again.
 
-    def __init__(self, natural: Sequence[Example], synthetic: Sequence[Example], recipe: Recipe) -> None:
+    A synthetic kind is drawn in proportion to the root of its size: rare edits would else hardly be seen.
+    """
+
+    def __init__(
+        self, natural: Sequence[Example], synthetic: Mapping[str, Sequence[Example]], recipe: Recipe
+    ) -> None:
         self._recipe = recipe
         self._random = random.Random(recipe.seed)
         self._natural = self._endless(natural)
-        self._synthetic = self._endless(synthetic) if synthetic else None
+        self._kinds = [self._endless(examples) for examples in synthetic.values()]
+        self._shares = [math.sqrt(len(examples)) for examples in synthetic.values()]
 
     def _endless(self, examples: Sequence[Example]) -> Iterator[Example]:
         while True:
@@ -145,9 +151,11 @@ class Sampler:
         while True:
             pool = []
             for _ in range(size * 32):
-                mixed = drawn >= self._recipe.natural_first and self._synthetic is not None
-                use = mixed and self._random.random() < self._recipe.synthetic
-                pool.append(next(self._synthetic if use and self._synthetic else self._natural))
+                mixed = drawn >= self._recipe.natural_first and self._kinds
+                kind = self._natural
+                if mixed and self._random.random() < self._recipe.synthetic:
+                    (kind,) = self._random.choices(self._kinds, self._shares)
+                pool.append(next(kind))
                 drawn += 1
             pool.sort(key=lambda e: len(e.first) + len(e.second))
             groups = [pool[i : i + size] for i in range(0, len(pool), size)]
@@ -155,20 +163,36 @@ class Sampler:
             yield from groups
 
 
-def train(data: Data, recipe: Recipe, out: Path) -> None:
-    """Train, or go on from the last checkpoint in ``out``; leaves ``final.pt`` (averaged weights) and the tokenizer."""
+def by_kind(pairs: Sequence[Pair], tokenizer: Tokenizer) -> dict[str, list[Example]]:
+    """Examples by language and rule; those of the grammar by its block."""
+    kinds: dict[str, list[Example]] = {}
+    for pair, example in zip(pairs, encode(pairs, tokenizer), strict=True):
+        kind = pair.kind.rsplit(".", 1)[0]
+        kinds.setdefault(f"{pair.language} {kind}", []).append(example)
+    return kinds
+
+
+def train(data: Data, recipe: Recipe, out: Path, start: Path | None = None) -> None:
+    """Train, or go on from the last checkpoint in ``out``; leaves ``final.pt`` (averaged weights) and the tokenizer.
+
+    ``start``: the folder of a finished run, whose weights and vocabulary this one begins with.
+    """
     torch.manual_seed(recipe.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     out.mkdir(parents=True, exist_ok=True)
     base = read_base(weights_path())
+    if start is not None:
+        (out / "vocabulary.json").write_text((start / "vocabulary.json").read_text())
     kept = _vocabulary(base, data, recipe, out)
     tokenizer = build_tokenizer([base.pieces[number] for number in kept])
     (out / "tokenizer.json").write_text(tokenizer_json(tokenizer))
     model = from_base(base, kept).to(device)
+    if start is not None:
+        model.load_state_dict(torch.load(start / "final.pt", weights_only=True)["model"])
     average = {name: value.detach().clone() for name, value in model.state_dict().items()}
     optimiser = torch.optim.AdamW(parameter_groups(model, recipe.rate, recipe.head_rate, recipe.decay))
     done = _resume(out, model, average, optimiser)
-    sampler = Sampler(encode(data.natural.train, tokenizer), encode(data.synthetic, tokenizer), recipe)
+    sampler = Sampler(encode(data.natural.train, tokenizer), by_kind(data.synthetic, tokenizer), recipe)
     batches = sampler.batches()
     swaps = random.Random(recipe.seed + 1 + done)
     for _ in range(done):
