@@ -78,6 +78,7 @@ class System:
         exact_settings = settings.tiers.exact
         backend = open_backend(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
         self.bulletin, self.relay = backend.bulletin, backend.relay
+        self._question_log = backend.question_log
         self.store, self.near = self._build_store(backend, clock)
         self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
         self.upstreams = _build_upstreams(settings, environ, together=link is not None)
@@ -238,7 +239,7 @@ class System:
         self.preparer.close()
         for upstream in self.upstreams.values():
             await upstream.close()
-        for shared in (self.bulletin, self.relay):
+        for shared in (self.bulletin, self.relay, self._question_log):
             if shared is not None:
                 await shared.close()
         await self.store.close()

@@ -24,8 +24,6 @@ from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.bound.pooled import Alarm, ObservedError
-from stratacache.policy.bound.pooled import Bound as ErrorBound
-from stratacache.policy.bound.pooled import Limits as BoundLimits
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
 from stratacache.ports import (
@@ -51,8 +49,10 @@ from stratacache.upstream.router import Router
 from stratacache.vectors.follower import LogFollower
 from stratacache.vectors.limits import IndexLimits
 from stratacache.vectors.local import LocalIndex
+from stratacache.vectors.reconcile import prune
 from stratacache.vectors.rows import ROW_BYTES
 from stratacache.vectors.servers import open_vector_server
+from stratacache.wiring.learned import BoundKeeper, open_bound, slot_without_file
 from stratacache.wiring.slots import Slot, take_slot
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,8 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
         return None
     file = path_of(ground.settings.store)
     slot = take_slot(file) if file is not None else None
-    models = models or _build_models(ground, slot)
+    learned = slot or slot_without_file(ground.settings)
+    models = models or _build_models(ground, learned)
     if models is None:
         return None
     found = _open_index(ground, slot, models.embedder)
@@ -163,7 +164,7 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
         _watch(metrics, models.report, tuple(ground.settings.scenes))
     if models.alarms is not None:
         metrics.watch("stratacache_semantic_alarm", partial(_alarmed, models.alarms))
-    return SemanticParts(kindred, models, found.index, found.question_log, found.follower, slot)
+    return SemanticParts(kindred, models, found.index, found.question_log, found.follower, learned)
 
 
 def _limits(settings: SemanticSettings) -> Limits:
@@ -211,16 +212,19 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     folder = WEIGHTS if settings.verifier == "default" else Path(settings.verifier)
     verifier = OnnxVerifier(pool, budget=settings.budget, language=language_of, folder=folder)
     kept = slot.path("bound") if slot is not None else None
-    bound = _open_bound(ground.settings, kept)
+    bound = open_bound(ground.settings, kept)
+    keeper = BoundKeeper(bound, kept) if kept is not None else None
 
     def start() -> None:
         load_embedder()
         verifier.start()
+        if keeper is not None:
+            keeper.start()
 
     async def close() -> None:
         await pool.close()
-        if kept is not None:
-            _keep_bound(bound, kept)
+        if keeper is not None:
+            await keeper.close()
 
     return SemanticModels(
         embedder=MemoEmbedder(embedder, _MEMO_BYTES),
@@ -255,29 +259,6 @@ def _open_embedder(ground: Ground, pool: Pool) -> tuple[Embedder, Callable[[], N
     return remote, lambda: None
 
 
-def _open_bound(settings: Settings, kept: Path | None) -> ErrorBound:
-    limits = BoundLimits(
-        max_error=settings.tiers.semantic.max_error,
-        scenes={name: one.max_error for name, one in settings.scenes.items() if one.max_error is not None},
-    )
-    try:
-        return ErrorBound.restore(kept.read_bytes(), limits) if kept is not None else ErrorBound(limits)
-    except FileNotFoundError:
-        return ErrorBound(limits)
-    except (OSError, ValueError) as error:
-        log.warning("what was learned of semantic answers is lost (%s); it is learned anew", error)
-        return ErrorBound(limits)
-
-
-def _keep_bound(bound: ErrorBound, file: Path) -> None:
-    new = file.with_name(file.name + ".new")
-    try:
-        new.write_bytes(bound.snapshot())
-        new.replace(file)
-    except OSError as error:
-        log.warning("what was learned of semantic answers is not kept: %s", error)
-
-
 def _build_judge(ground: Ground) -> Judge | None:
     settings = ground.settings
     semantic = settings.tiers.semantic
@@ -309,7 +290,12 @@ def _open_index(ground: Ground, slot: Slot | None, embedder: Embedder) -> _OpenI
         return _OpenIndex(served, partial(_publish_to_server, served))
     question_log = ground.backend.question_log or MemoryQuestionLog(clock)
     index, after = _open_local_index(ground, slot, embedder)
-    follower = LogFollower(question_log, index, embedder, clock, after=after)
+
+    async def on_gap() -> None:
+        compared = await prune(index, ground.store)
+        log.warning("of %d questions in the index %d had no answer any more", compared.looked, compared.dead)
+
+    follower = LogFollower(question_log, index, embedder, clock, after=after, on_gap=on_gap)
     index.position = lambda: follower.position
     publish = partial(_publish_to_log, question_log, embedder.fingerprint)
     return _OpenIndex(index, publish, question_log, follower)
