@@ -24,6 +24,7 @@ from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.bound.pooled import Alarm, ObservedError
+from stratacache.policy.cacheability import classify
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
 from stratacache.ports import (
@@ -202,10 +203,6 @@ def _alarmed(alarms: Callable[[], Sequence[Alarm]]) -> dict[str, float]:
 
 def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     """What the settings name; loading begins with ``start``."""
-    try:
-        from stratacache.policy.cacheability import classify  # type: ignore[import-not-found]
-    except ImportError:
-        return None
     settings = ground.settings.tiers.semantic
     pool = Pool(settings.threads, settings.queue)
     embedder, load_embedder = _open_embedder(ground, pool)

@@ -1,0 +1,1 @@
+"""Trains the cacheability classifier from the questions beside it."""
