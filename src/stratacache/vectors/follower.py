@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from stratacache.errors import LogGap, ModelError, StoreError, VectorIndexError
 from stratacache.ports import Clock, Embedder, LogRecord, QuestionLog, Vector, VectorIndex
 from stratacache.types import Question
+from stratacache.vectors.swapping import is_of
 
 _BATCH = 64  # records per read
 _YIELD = 16  # records applied before the event loop gets its turn
@@ -176,11 +178,24 @@ class LogFollower:
                 self._counts["removed"] += 1
         elif record.question.expires_at <= self._clock.now():
             return
-        elif (vector := self._vector(record)) is not None:
-            if await self._persist(lambda: self._index.add(record.question, vector)):
-                self._counts["added"] += 1
-        else:
+        elif not await self._add_as_it_is(record):
             await self._put_off(record)
+
+    async def _add_as_it_is(self, record: LogRecord) -> bool:
+        """Add it with the record's own vector; False when that is of no use here."""
+        useful = True
+
+        async def add() -> None:
+            nonlocal useful
+            # Asked under the lock, as the embedder may change while this waits for it.
+            vector = self._vector(record)
+            useful = vector is not None
+            if vector is not None:
+                await self._index.add(record.question, vector)
+                self._counts["added"] += 1
+
+        await self._persist(add)
+        return useful
 
     def _vector(self, record: LogRecord) -> Vector | None:
         """The record's vector, None when it is of no use here."""
@@ -239,18 +254,19 @@ class LogFollower:
 
     async def _add_anew(self, pending: _Pending) -> None:
         question = pending.record.question
-        vector = await self._embedded(question)
-        if vector is None:
-            return
+        late = True
 
-        async def add() -> None:
+        async def add(vector: Vector) -> None:
+            nonlocal late
+            late = not is_of(vector, self._embedder.fingerprint)
             # Asked under the lock: what came later for this question has been applied, or will be after this.
-            if self._pending.get(question.digest) is pending:
+            if not late and self._pending.get(question.digest) is pending:
                 await self._index.add(question, vector)
                 self._counts["embedded"] += 1
                 self._counts["added"] += 1
 
-        await self._persist(add)
+        while late and (vector := await self._embedded(question)) is not None:
+            await self._persist(partial(add, vector))
 
     async def _embedded(self, question: Question) -> Vector | None:
         for pause in (*_TRIES, None):

@@ -49,6 +49,11 @@ class StampedVector(np.ndarray):
     fingerprint: str
 
 
+def is_of(vector: Vector, fingerprint: str) -> bool:
+    """False when ``vector`` says that another embedder made it."""
+    return getattr(vector, "fingerprint", fingerprint) == fingerprint
+
+
 class CurrentEmbedder:
     """A ``ports.Embedder``: the one that the vectors of a ``SwappingIndex`` are of at present."""
 
@@ -120,11 +125,14 @@ class SwappingIndex:
         await self.serving.index.close()
         await self.serving.embedder.close()
 
-    def reindex(self, embedder: Embedder, index: LocalIndex) -> asyncio.Task[None]:
+    def reindex(
+        self, embedder: Embedder, index: LocalIndex, lacking: Sequence[Question] = ()
+    ) -> asyncio.Task[None]:
         """Begin to fill ``index``, empty and with a folder of its own, by ``embedder``; see ``progress``.
 
-        Both belong to this object from now on: it closes them on failure, and the old ones after the swap. The task
-        that is returned never raises, but it can be cancelled: then the old ones go on.
+        ``embedder`` may be the one that serves. Both belong to this object from now on: it closes them on failure, and
+        the old ones after the swap. ``lacking``: questions that this index should have had. The task that is returned
+        never raises, but it can be cancelled: then the old ones go on.
 
         Raises:
             VectorIndexError: one is under way already, or index and embedder do not fit.
@@ -135,13 +143,13 @@ class SwappingIndex:
             raise VectorIndexError("the new index is not for the new embedder")
         self._changed = {}
         self.progress = ReindexProgress("running", embedder.fingerprint)
-        self._task = asyncio.create_task(self._reindex(_Served(embedder, index)), name="reindex")
+        self._task = asyncio.create_task(self._reindex(_Served(embedder, index), lacking), name="reindex")
         return self._task
 
-    async def _reindex(self, new: _Served) -> None:
+    async def _reindex(self, new: _Served, lacking: Sequence[Question]) -> None:
         unused = new
         try:
-            await _Reindexing(self, new).run()
+            await _Reindexing(self, new).run(lacking)
             unused = self._swap(new)
         except asyncio.CancelledError:
             self.progress = msgspec.structs.replace(self.progress, state="failed", reason="given up")
@@ -155,7 +163,8 @@ class SwappingIndex:
         finally:
             self._changed = None
             await unused.index.close()
-            await unused.embedder.close()
+            if unused.embedder is not self.serving.embedder:
+                await unused.embedder.close()
 
     def _swap(self, new: _Served) -> _Served:
         """Serve with ``new``; returns the old. What was added since the last text was embedded must be none."""
@@ -180,8 +189,7 @@ class SwappingIndex:
             self._changed[digest] = question
 
     def _require_current(self, vector: Vector) -> None:
-        made_by = getattr(vector, "fingerprint", None)
-        if made_by is not None and made_by != self.serving.embedder.fingerprint:
+        if not is_of(vector, self.serving.embedder.fingerprint):
             raise VectorIndexError("the vector was made before the embedder changed")
 
 
@@ -193,11 +201,12 @@ class _Reindexing:
         self._new = new
         self._given_up = 0
 
-    async def run(self) -> None:
-        total = (await self._owner.stats()).vectors
+    async def run(self, lacking: Sequence[Question]) -> None:
+        total = (await self._owner.stats()).vectors + len(lacking)
         self._count(total=total)
         async for questions in self._owner.questions():
             await self._embed([one for one in questions if not self._owner.is_changed(one.digest)])
+        await self._embed([one for one in lacking if not self._owner.is_changed(one.digest)])
         while changes := self._owner.take_changes():
             if len(changes) > _MOST_CHANGED:
                 raise VectorIndexError("questions change faster than they are embedded anew")
