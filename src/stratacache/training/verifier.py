@@ -39,13 +39,15 @@ class Recipe(msgspec.Struct, frozen=True):
     """Everything that decides the weights, besides the data.
 
     ``pairs`` to train on in all; the first ``natural_first`` of them without synthetic ones, later a share of
-    ``synthetic`` is. Sets of the domain ``leave_out`` are not trained on, to see how the rest carries over.
+    ``synthetic`` is, made by at most ``per_rule`` uses of every rule. Sets of the domain ``leave_out`` are not
+    trained on, to see how the rest carries over.
     """
 
     seed: int = 20261202
     pairs: int = 200_000
     natural_first: int = 40_000
     synthetic: float = 0.35
+    per_rule: int = 4000
     batch: int = 64
     rate: float = 1e-4
     head_rate: float = 5e-4
@@ -84,7 +86,7 @@ def load_data(manifest: Path, root: Path, recipe: Recipe) -> Data:
     questions = sorted({(p.q1, p.language) for p in natural.train if len(p.q1) < 120})
     sourced = [Sourced(text, language) for text, language in questions]
     made = (
-        generate(recipe.seed, sourced, 4000, part="train"),
+        generate(recipe.seed, sourced, recipe.per_rule, part="train"),
         generate(recipe.seed, sourced, 150, part="eval"),
     )
     train, unseen = (
