@@ -61,8 +61,8 @@ def _gateway() -> Iterator[str]:
             "server": {"port": 0},
             "store": f"sqlite:///{folder}/cache.db",
             "audit": {"path": f"{folder}/audit.jsonl"},
-            # The model keeps every core busy here: the store may have to wait for its turn.
-            "tiers": {"exact": {"budget": "500ms"}},
+            # The model keeps every core busy here: store and semantic tier may have to wait for their turn.
+            "tiers": {"exact": {"budget": "500ms"}, "semantic": {"budget": "2s"}},
         }
         config.write_bytes(msgspec.json.encode(settings))  # JSON is YAML
         command = [sys.executable, "-m", "stratacache.cli", "--config", str(config), "serve", "--json"]
@@ -133,6 +133,16 @@ def _show(console: Console, result: Result) -> None:
         hits = f"{row.hits}/{row.lookups}"
         table.add_row(row.tier, row.what, hits, *times, str(row.calls_saved), f"{row.tokens_saved:,}")
     console.print(table)
+    _show_pairs(
+        console,
+        ("in other words, answered from the cache", "sure", "with the answer to"),
+        [(kin.question, kin.confidence, kin.stored) for kin in result.kin],
+    )
+    _show_pairs(
+        console,
+        ("near-miss, answered by the model", "reason", "what was found"),
+        [(refusal.question, refusal.reason, refusal.why) for refusal in result.refusals],
+    )
     calls = sum(row.calls_saved for row in result.rows)
     tokens = sum(row.tokens_saved for row in result.rows)
     for line in (
@@ -140,11 +150,23 @@ def _show(console: Console, result: Result) -> None:
         f"Wrong answers: {result.wrongly_served} of {result.near_misses} near-misses came from the cache.",
         f"Stale answers: {result.stale} of {result.asked_after} after an invalidation, which took "
         f"{duration(result.invalidation)}.",
-        "Times: exact, the whole answer; kv, the first token.",
+        "Times: exact and semantic, the whole answer; kv, the first token.",
         "Without: the same requests in this run with Cache-Control: no-store",
         "(kv: and with a prefix that no earlier request has computed).",
     ):
         console.print(line, highlight=False)
+
+
+def _show_pairs(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in table.columns:
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def _quantile(values: Sequence[float], q: float) -> float:

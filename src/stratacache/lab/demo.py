@@ -15,20 +15,24 @@ from stratacache.dialects import sse
 from stratacache.errors import StrataError
 from stratacache.lab import traffic
 from stratacache.lab.traffic import Body
+from stratacache.types import JSON
 
 WITHOUT = {"cache-control": "no-store"}
 START_TIMEOUT = 300.0  # seconds; the first start converts the model
 ANSWER_TIMEOUT = 600.0  # seconds
+CROWD = 16  # requests at a time
 
 
 class Sample(msgspec.Struct, frozen=True):
     """One request as its client saw it; times in seconds, ``first`` until the first token."""
 
     outcome: str
+    tier: str
     reason: str
     first: float
     total: float
     text: str
+    confidence: str
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
@@ -37,7 +41,7 @@ class Sample(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One line of the result. Times in seconds, per request; ``timed`` names what was timed.
 
-    ``hits`` of ``lookups`` were answered (exact) or found their prefix computed (kv).
+    ``hits`` of ``lookups`` were answered (exact, semantic) or found their prefix computed (kv).
     """
 
     tier: str
@@ -51,6 +55,22 @@ class Row(msgspec.Struct, frozen=True):
     tokens_saved: int
 
 
+class Kin(msgspec.Struct, frozen=True):
+    """A question that got the answer to another one, and how sure the tier was that it serves."""
+
+    question: str
+    stored: str
+    confidence: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A near-miss that reached the model: the reason in its answer's header, and what was found out about it before."""
+
+    question: str
+    reason: str
+    why: str
+
+
 class Result(msgspec.Struct, frozen=True):
     """``faults`` is empty when every tier did its work.
 
@@ -61,6 +81,8 @@ class Result(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     near_misses: int
     wrongly_served: int
+    kin: tuple[Kin, ...]
+    refusals: tuple[Refusal, ...]
     asked_after: int
     stale: int
     invalidation: float
@@ -82,15 +104,18 @@ class Demo:
         """Every phase in turn; about two minutes on two cores."""
         self._progress("New questions in English and Chinese")
         first = [await self.ask(body) for body in traffic.questions()]
+        await self._others()
         repeats = await self._repeats(first)
         reformatted = await self._reformatted(first)
+        paraphrased, kin = await self._paraphrased(dict(zip(traffic.QUESTIONS, first, strict=True)))
         self._progress("Near-misses: they must reach the model")
-        near = await self._all(traffic.near_misses())
+        near, refusals = await self._near_misses()
         wrong = sum(sample.outcome == "hit" for sample in near)
         self._require(wrong == 0, f"{wrong} near-misses were answered from cache")
         rows = (
             repeats,
             reformatted,
+            paraphrased,
             await self._stampede(),
             await self._conversation(),
             await self._shared_prompt(),
@@ -98,7 +123,9 @@ class Demo:
         seconds, after = await self._invalidate()
         stale = sum(sample.outcome == "hit" for sample in after)
         self._require(stale == 0, f"{stale} answers came from entries that had been invalidated")
-        return Result(rows, len(near), wrong, len(after), stale, seconds, tuple(self._faults))
+        return Result(
+            rows, len(near), wrong, kin, tuple(refusals), len(after), stale, seconds, tuple(self._faults)
+        )
 
     async def ask(self, body: Body, headers: Mapping[str, str] | None = None) -> Sample:
         """One streamed request."""
@@ -126,10 +153,12 @@ class Demo:
                         text.append(piece)
             return Sample(
                 outcome=response.headers["x-strata-cache"],
+                tier=response.headers["x-strata-tier"],
                 reason=response.headers["x-strata-reason"],
                 first=first,
                 total=time.perf_counter() - started,
                 text="".join(text),
+                confidence=response.headers.get("x-strata-confidence", ""),
                 prompt_tokens=usage.get("prompt_tokens", 0),
                 cached_tokens=cached,
                 completion_tokens=usage.get("completion_tokens", 0),
@@ -138,6 +167,13 @@ class Demo:
     async def _all(self, bodies: Sequence[Body], headers: Mapping[str, str] | None = None) -> list[Sample]:
         """Concurrently."""
         return await asyncio.gather(*(self.ask(body, headers) for body in bodies))
+
+    async def _others(self) -> None:
+        """The traffic of a while: the error bound is a share of the requests, and of few it allows no wrong answer."""
+        bodies = traffic.others()
+        self._progress(f"{len(bodies)} other questions, {CROWD} at a time")
+        for start in range(0, len(bodies), CROWD):
+            await self._all(bodies[start : start + CROWD])
 
     async def _repeats(self, first: Sequence[Sample]) -> Row:
         self._progress("The same again, three times, then without cache")
@@ -157,6 +193,45 @@ class Demo:
         self._require(same, "a reformatted question got another answer than its question")
         return self._exact_row("reformatted", samples, without, calls=0)
 
+    async def _near_misses(self) -> tuple[list[Sample], list[Refusal]]:
+        """What became of each, one after the other: at once, they would not have each other's answers near."""
+        near, refusals = [], []
+        for text, body in zip(traffic.NEAR_MISSES, traffic.near_misses(), strict=True):
+            why = explained(await self._explain(body))
+            near.append(await self.ask(body))
+            if near[-1].outcome != "hit":
+                refusals.append(Refusal(text, near[-1].reason, why))
+        near += [await self.ask(body) for body in traffic.other_settings()]
+        return near, refusals
+
+    async def _explain(self, body: Body) -> JSON:
+        """What the semantic tier thinks of it."""
+        async with self._http.post(f"{self._admin}/explain", data=msgspec.json.encode(body)) as response:
+            if response.status != 200:
+                raise StrataError(f"the gateway answered {response.status}: {(await response.text())[:300]}")
+            return msgspec.json.decode(await response.read())["tiers"]["semantic"]
+
+    async def _paraphrased(self, answers: Mapping[str, Sample]) -> tuple[Row, tuple[Kin, ...]]:
+        """``answers`` by question: what each paraphrase of it must get."""
+        self._progress("In other words, then without cache")
+        samples = [await self.ask(body) for body in traffic.paraphrases()]
+        without = [await self.ask(body, WITHOUT) for body in traffic.paraphrases()]
+        answered = [
+            (text, stored, sample)
+            for (text, stored), sample in zip(traffic.PARAPHRASES.items(), samples, strict=True)
+            if sample.tier == "semantic"
+        ]
+        same = all(sample.text == answers[stored].text for _, stored, sample in answered)
+        self._require(same, "a paraphrase got another answer than its question")
+        reasons = sorted({sample.reason for sample in samples if sample.tier != "semantic"})
+        self._require(
+            2 * len(answered) >= len(samples),
+            f"semantic: only {len(answered)} of {len(samples)} paraphrases were answered ({', '.join(reasons)})",
+        )
+        kin = tuple(Kin(text, stored, sample.confidence) for text, stored, sample in answered)
+        hits = [sample for _, _, sample in answered]
+        return _answered_row("semantic", "paraphrases", samples, hits, without), kin
+
     def _exact_row(
         self, what: str, samples: Sequence[Sample], without: Sequence[Sample], *, calls: int
     ) -> Row:
@@ -168,17 +243,7 @@ class Demo:
             made == calls,
             f"exact: {len(samples)} {what} made {made} model calls, not {calls} ({', '.join(reasons)})",
         )
-        return Row(
-            tier="exact",
-            what=what,
-            timed="whole answer",
-            lookups=len(samples),
-            hits=len(hits),
-            with_cache=tuple(sample.total for sample in samples),
-            without_cache=tuple(sample.total for sample in without),
-            calls_saved=len(hits),
-            tokens_saved=sum(sample.prompt_tokens + sample.completion_tokens for sample in hits),
-        )
+        return _answered_row("exact", what, samples, hits, without)
 
     async def _invalidate(self) -> tuple[float, list[Sample]]:
         """Seconds to invalidate all that was stored, and the questions asked again after it."""
@@ -191,12 +256,12 @@ class Demo:
         return seconds, [await self.ask(body) for body in traffic.questions()]
 
     async def _stampede(self) -> Row:
-        self._progress("16 ask one question at once, then without cache")
-        crowd = [traffic.STAMPEDE] * 16
+        self._progress(f"{CROWD} ask one question at once, then without cache")
+        crowd = [traffic.STAMPEDE] * CROWD
         samples = await self._all(crowd)
         without = await self._all(crowd, WITHOUT)
         self._require(len({sample.text for sample in samples}) == 1, "followers got another answer")
-        return self._exact_row("16 at once", samples, without, calls=1)
+        return self._exact_row(f"{CROWD} at once", samples, without, calls=1)
 
     async def _conversation(self) -> Row:
         self._progress("A conversation, then with its history computed anew")
@@ -249,6 +314,36 @@ class Demo:
     def _require(self, condition: bool, fault: str) -> None:
         if not condition:
             self._faults.append(fault)
+
+
+def explained(semantic: JSON) -> str:
+    """Why the semantic tier lets a question pass, in a few words, from what ``explain`` tells of the nearest one."""
+    looks = semantic.get("looks") or ()
+    if not looks:
+        return "no stored question of its language is near"
+    verified = [look for look in looks if look["probability"] is not None]
+    if verified:
+        likeliest = max(verified, key=lambda look: look["probability"])
+        return f"{likeliest['probability']:.0%} likely to have the same answer"
+    vetoes = [finding for finding in looks[0]["findings"] if " veto: " in finding]
+    return vetoes[0].replace(" veto: ", ": ") if vetoes else str(looks[0]["verdict"])
+
+
+def _answered_row(
+    tier: str, what: str, samples: Sequence[Sample], hits: Sequence[Sample], without: Sequence[Sample]
+) -> Row:
+    """A row of a tier that answers."""
+    return Row(
+        tier=tier,
+        what=what,
+        timed="whole answer",
+        lookups=len(samples),
+        hits=len(hits),
+        with_cache=tuple(sample.total for sample in samples),
+        without_cache=tuple(sample.total for sample in without),
+        calls_saved=len(hits),
+        tokens_saved=sum(sample.prompt_tokens + sample.completion_tokens for sample in hits),
+    )
 
 
 async def run_demo(base_url: str, progress: Callable[[str], None]) -> Result:

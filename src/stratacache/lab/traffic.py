@@ -56,13 +56,65 @@ def reformatted() -> list[Body]:
     return [dict(reversed(body.items())) for body in bodies]
 
 
+_SUBJECTS = (
+    "apples", "bread", "candles", "clouds", "coral", "cotton", "deserts", "dolphins", "earthquakes", "feathers",
+    "glaciers", "glass", "honey", "iron", "lightning", "magnets", "mountains", "mushrooms", "opals", "paper",
+    "pearls", "rainbows", "rivers", "rubber", "salt", "silk", "soap", "steel", "tides", "volcanoes",
+)  # fmt: skip
+_FORMS = (
+    "How are {} formed?",
+    "Why are {} important?",
+    "Where in the world are {} found?",
+    "What are {} used for?",
+    "Who was the first to study {}?",
+    "Which colours can {} have?",
+    "What do children learn about {}?",
+    "Which book explains {} best?",
+)
+
+
+def others() -> list[Body]:
+    """What other people ask meanwhile: 240 questions, each once. Their answers are cut short and so never stored."""
+    texts = [form.format(subject) for form in _FORMS for subject in _SUBJECTS]
+    return [chat(("system", BRIEF), ("user", text), max_tokens=4) for text in texts]
+
+
+PARAPHRASES = {
+    "Which city is the capital of France?": QUESTIONS[0],
+    "How many days are there in a leap year?": QUESTIONS[1],
+    "What number of legs does a spider have?": QUESTIONS[2],
+    "Which planet is the largest?": QUESTIONS[3],
+    "一年一共有几个月？": QUESTIONS[5],
+    "请问水的沸点是多少度？": QUESTIONS[6],
+}
+"""In other words, each with the question that it asks again."""
+
+NEAR_MISSES = (
+    "What is not the capital of France?",
+    "What is the capital of Finland?",
+    "How many legs does an ant have?",
+    "What is the smallest planet?",
+    "What was the weather like in March 2023?",
+    "一年没有多少个月？",
+    "一年有多少天？",
+    "水的冰点是多少？",
+    "法国的首都是哪里？",
+)
+"""Close to a cached question, yet another one, the last in another language: none may be answered from cache."""
+
+
+def paraphrases() -> list[Body]:
+    return [chat(("system", BRIEF), ("user", text)) for text in PARAPHRASES]
+
+
 def near_misses() -> list[Body]:
-    """Close to a cached question, yet another one: none may be answered from cache."""
+    return [chat(("system", BRIEF), ("user", text)) for text in NEAR_MISSES]
+
+
+def other_settings() -> list[Body]:
+    """A cached question under another system prompt, and with another parameter."""
     capital = QUESTIONS[0]
     return [
-        chat(("system", BRIEF), ("user", "What is not the capital of France?")),
-        chat(("system", BRIEF), ("user", "What was the weather like in March 2023?")),
-        chat(("system", BRIEF), ("user", "一年没有多少个月？")),
         chat(("system", "You are a pirate. Answer in one short sentence."), ("user", capital)),
         chat(("system", BRIEF), ("user", capital), max_tokens=95),
     ]
