@@ -17,6 +17,8 @@ from stratacache.tiers.semantic_parts import Decisions, Source
 from stratacache.tiers.semantic_question import Asked, read_question
 from stratacache.types import CacheControl, Candidate, Entry, IndexStats, Key, Question, Request, Scope
 from stratacache.wiring import SemanticModels
+from stratacache.wiring.embedders import Choice as EmbedderChoice
+from stratacache.wiring.embedders import Opened
 
 Choice = Literal["serve", "explore", "reject"]
 
@@ -69,10 +71,10 @@ DECISIONS = Decisions(classify, lambda text: "en" if text.isascii() else "zh", e
 class Embedder:
     """Two numbers a text: the angle of a hash, or what ``table`` says."""
 
-    fingerprint = "table/1"
     dimension = 2
 
     def __init__(self) -> None:
+        self.fingerprint = "table/1"
         self.angles: dict[str, float] = {}
         self.asked: list[str] = []
         self.fault: BaseException | None = None
@@ -112,11 +114,20 @@ class Verifier:
         pass
 
 
+def opens(choice: EmbedderChoice) -> Opened:
+    """An embedder of another fingerprint for each name."""
+    embedder = Embedder()
+    embedder.fingerprint = f"{choice.embedder}/1"
+    return Opened(embedder)
+
+
 def models(
     embedder: Embedder | None = None, verifier: Verifier | None = None, bound: FixedBound | None = None
 ) -> SemanticModels:
     """For a gateway."""
-    return SemanticModels(embedder or Embedder(), verifier or Verifier(), bound or FixedBound(), DECISIONS)
+    return SemanticModels(
+        embedder or Embedder(), verifier or Verifier(), bound or FixedBound(), DECISIONS, open=opens
+    )
 
 
 class MissingVerifier(Verifier):

@@ -8,10 +8,20 @@ import sys
 from collections.abc import Sequence
 
 from stratacache import __version__
-from stratacache.commands import config, demo, engine, explain, invalidate, serve, stats, train_verifier
+from stratacache.commands import (
+    config,
+    demo,
+    engine,
+    explain,
+    invalidate,
+    reindex,
+    serve,
+    stats,
+    train_verifier,
+)
 from stratacache.errors import SettingsError, StrataError
 
-COMMANDS = (serve, demo, engine, stats, explain, invalidate, config, train_verifier)
+COMMANDS = (serve, demo, engine, stats, explain, invalidate, reindex, config, train_verifier)
 
 EXIT_FOUND, EXIT_USAGE = 1, 2
 

@@ -72,7 +72,7 @@ def _checked(url: str, status: int, answer: bytes, member: str) -> JSON:
         raise StrataError(
             f"{url} answered {status} with something that is not JSON; is it a gateway?"
         ) from None
-    if status != 200:
+    if status not in (200, 202):
         error = value.get("error") if isinstance(value, dict) else None
         reason = error.get("message") if isinstance(error, dict) else None
         raise StrataError(f"the gateway refused ({status}): {reason or 'no reason given'}")

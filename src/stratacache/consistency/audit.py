@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for every invalidation, in a file that several processes may append to."""
+"""The audit log: one line of JSON for every invalidation or reindexing, in a file that several processes append to."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ MAX_BYTES = 10_000_000  # then the file becomes FILE.1, and what was FILE.1 is g
 TIMEOUT = 5.0  # seconds that a caller waits for the disk
 
 
+Outcome = Literal["done", "failed", "begun"]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One invalidation, or an attempt at one; ``actor`` as ``gateway.auth`` names it."""
+    """One invalidation or reindexing, or an attempt at one; ``actor`` as ``gateway.auth`` names it."""
 
     time: str
     actor: str
-    outcome: Literal["done", "failed"]
+    outcome: Outcome
     dry_run: bool
     selection: Mapping[str, JSON]
     affected: int | None

@@ -327,6 +327,11 @@ GAUGES = {
         "New questions that it takes for known.", "kind"
     ),
     "stratacache_index_vectors": Gauge("Questions in the semantic index."),
+    "stratacache_index_lag_seconds": Gauge(
+        "Seconds since the index held all that the question log does.", combine="max"
+    ),
+    "stratacache_reindex_state": Gauge("1 for the state that embedding anew is in.", "state", "max"),
+    "stratacache_reindex_questions": Gauge("Questions that are embedded anew.", "kind", "sum"),
     "stratacache_semantic_observed_error": Gauge(
         "Share of semantic answers that were wrong.", "scene", "max"
     ),

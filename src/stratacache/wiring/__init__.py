@@ -19,6 +19,7 @@ from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import CHAT_PATH, Preparer
+from stratacache.gateway.reindex import Reindexing
 from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.call import Caller
@@ -187,6 +188,7 @@ class System:
         kindred = self.semantic.kindred if self.semantic is not None else None
         feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
         control = SemanticControl(authenticator, kindred, alone=self.link is None)
+        self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
                 CHAT_PATH: {"POST": chat},
@@ -202,11 +204,29 @@ class System:
                 "/admin/invalidate": {"POST": invalidation.invalidate},
                 "/admin/audit": {"GET": invalidation.audit},
                 "/admin/mode": {"PUT": control.mode},
+                "/admin/reindex": {"POST": self._reindexing.begin, "GET": self._reindexing.progress},
                 "/admin/review": {"GET": control.review},
             },
             start=self.start,
             stop=self.stop,
         )
+
+    def _build_reindexing(self, authenticator: Authenticator, clock: Clock) -> Reindexing:
+        semantic = self.semantic
+        reindexing = Reindexing(
+            authenticator,
+            semantic.reindexer if semantic is not None else None,
+            self.audit,
+            clock,
+            why_not="the semantic tier is not configured"
+            if semantic is None
+            else "a vector server holds the index, and keeps the vectors of each embedder apart",
+            alone=self.link is None,
+        )
+        if semantic is not None and semantic.reindexer is not None:
+            self.metrics.watch("stratacache_reindex_state", reindexing.levels)
+            self.metrics.watch("stratacache_reindex_questions", reindexing.counts)
+        return reindexing
 
     async def start(self) -> None:
         """Open pools and start supervised engines; returns before a slow engine is ready."""
@@ -221,7 +241,7 @@ class System:
             )
         self.writeback.start()
         if self.semantic is not None:
-            self.semantic.start()
+            self.semantic.start(self._reindexing.noted("gateway"))
         if self.bulletin is not None:
             await self.bulletin.start(self.hear)
         for upstream in self.upstreams.values():
