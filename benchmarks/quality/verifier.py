@@ -23,16 +23,20 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from benchmarks.quality.verifier_page import page, plots
 from benchmarks.report import write
-from stratacache.training import measures
+from stratacache.policy.guards import examine
 from stratacache.training.e5 import BOS, EOS, PAD, build_tokenizer, read_base, weights_path
 from stratacache.training.model import from_base, pair_input
 from stratacache.training.pairs import Pair
 from stratacache.training.recipe import measure
 from stratacache.training.verifier import LONGEST, Data, Recipe, load_data
 
+PAGE = Path("docs/quality/verifier.md")
 COMMAND = "python -m benchmarks.quality.verifier"
 WORST = 50
+LOWEST = -30.0  # the score of a vetoed pair: below any logit
+COSINE = {"*": {"a": 1.0, "b": -0.9}}  # "accepted" by a cosine: .9 and above
 BATCH = 64
 MOST_TOKENS = 128  # of one question, for the cosine
 
@@ -104,25 +108,70 @@ def worst(pairs: Sequence[Pair], logits: NDArray[np.float32]) -> list[dict[str, 
     ]
 
 
-def report(data: Data, folder: Path) -> dict[str, Any]:
-    """Figures by set and group: for the verifier, and the cosine's AUC and recall beside."""
+def report(data: Data, folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """Figures by set and group, of the verifier, of guards and verifier together, and of the cosine; the worst errors.
+
+    A pair that a guard vetoes counts as the lowest score there is.
+    """
     languages = msgspec.json.decode((folder / "verifier.json").read_bytes())["languages"]
-    sets = {"dev": data.natural.dev, "evaluate": data.evaluate, "synthetic": data.unseen}
-    lines, errors = [], {}
+    sets = {
+        "dev": data.natural.dev,
+        "evaluate": data.evaluate,
+        "synthetic": [_by_domain(p) for p in data.unseen],
+    }
+    lines: list[dict[str, Any]] = []
+    curves, errors = {}, {}
     for name, pairs in sets.items():
         logits, cosines = verifier_logits(folder, pairs), e5_cosines(pairs)
-        baseline = {line.group: line for line in measure(name, pairs, cosines, {"*": {"a": 1.0, "b": -0.9}})}
-        for line in measure(name, pairs, logits, languages):
-            beside = baseline[line.group]
-            figures = msgspec.to_builtins(line)
-            lines.append({**figures, "cosine_auc": beside.auc, "cosine_recall": beside.recall})
-        errors[name] = worst(pairs, logits)
-    return {"measured": lines, "worst": errors, "hard_auc": _hard_auc(data.evaluate, folder)}
+        decided = np.where([examine(p.q1, p.q2).verdict == "veto" for p in pairs], LOWEST, logits)
+        scores = {"verifier": logits, "guarded": decided, "cosine": cosines}
+        measured = {
+            kind: measure(name, pairs, of, languages if kind != "cosine" else COSINE)
+            for kind, of in scores.items()
+        }
+        for own, guarded, beside in zip(*measured.values(), strict=True):
+            lines.append(
+                {
+                    **msgspec.to_builtins(own),
+                    "guarded_auc": guarded.auc,
+                    "guarded_recall": guarded.recall,
+                    "guarded_accepted_same": guarded.accepted_same,
+                    "guarded_accepted_different": guarded.accepted_different,
+                    "cosine_auc": beside.auc,
+                    "cosine_recall": beside.recall,
+                }
+            )
+        curves[name] = curves_of(pairs, scores)
+        errors[name] = worst(pairs, decided)
+    return {"measured": lines, "curves": curves}, errors
 
 
-def _hard_auc(pairs: Sequence[Pair], folder: Path) -> float:
-    hard = [pair for pair in pairs if pair.source == "hard_slices"]
-    return measures.auc(verifier_logits(folder, hard), np.array([pair.label for pair in hard]))
+def _by_domain(pair: Pair) -> Pair:
+    """A pair of the grammar counts by its intent's domain: of one intent there are few."""
+    return msgspec.structs.replace(pair, kind=pair.kind.partition(".")[0])
+
+
+def curves_of(
+    pairs: Sequence[Pair], scores: dict[str, NDArray[np.float32]]
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """By language (and the hard slices by themselves), for each score: precision at every 2 % of recall."""
+    groups = {pair.language for pair in pairs} | {p.source for p in pairs if p.source == "hard_slices"}
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for group in sorted(groups):
+        chosen = np.array([group in (pair.language, pair.source) for pair in pairs])
+        labels = np.array([pair.label for pair in pairs])[chosen]
+        found[group] = {kind: _curve(of[chosen], labels) for kind, of in scores.items()}
+    return found
+
+
+def _curve(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> list[tuple[float, float]]:
+    right = np.cumsum(labels[np.argsort(-scores, kind="stable")])
+    places = [int(np.searchsorted(right, share * right[-1])) for share in np.arange(0.02, 1.001, 0.02)]
+    return [
+        (round(float(right[at] / right[-1]), 3), round(float(right[at] / (at + 1)), 4))
+        for at in places
+        if at < len(right)
+    ]
 
 
 def main() -> None:
@@ -135,21 +184,18 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, default=manifest)
     parser.add_argument("--weights", type=Path, default=packaged, help="the verifier's folder")
     parser.add_argument("--worst", type=Path, help="write the worst errors, with their texts, to this file")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where the report for people goes")
     args = parser.parse_args()
     if args.data is None:
         print("skipped: the labelled pairs are not part of the project; name them with --data")
         return
-    figures = report(load_data(args.manifest, args.data, Recipe()), args.weights)
-    errors = figures.pop("worst")
+    figures, errors = report(load_data(args.manifest, args.data, Recipe()), args.weights)
     if args.worst:
         args.worst.write_bytes(msgspec.json.format(msgspec.json.encode(errors)))
-    for line in figures["measured"]:
-        beside = f"(e5 {line['cosine_auc']:.3f})", f"(e5 {line['cosine_recall']:.2f})"
-        print(
-            f"{line['set']:<10} {line['group']:<45} {line['pairs']:>6}  AUC {line['auc']:.3f} {beside[0]}"
-            f"  recall at 98 % {line['recall']:.2f} {beside[1]}"
-            f"  accepted: same {line['accepted_same']:.2f}, different {line['accepted_different']:.2f}"
-        )
+    args.page.parent.mkdir(parents=True, exist_ok=True)
+    args.page.write_text(page(figures, f"{COMMAND} --data shared/data/pairs"))
+    for name, drawn in plots(figures).items():
+        (args.page.parent / name).write_text(drawn)
     print(write("verifier", COMMAND, figures))
 
 
