@@ -40,6 +40,7 @@ from stratacache.training.pairs import read_manifest, read_pairs, split
 COMMAND = "python -m benchmarks.quality.stream"
 PAIR_SETS = {"en": ("qqp_gptcache",), "zh": ("lcqmc", "afqmc", "bq_corpus")}
 INTENT_SETS = {"intents": "banking77", "intents-tuning": "clinc150"}
+COUNTS = {"en": 4000, "zh": 3000, "intents": 2000, "intents-tuning": 2000}
 ROLES: tuple[Literal["train", "evaluate"], ...] = ("train", "evaluate")
 
 
@@ -50,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
     model: Path
     cache: Path | None
     seeds: range
-    count: int
+    count: int | None
     simulated: float | None
     only: str
 
@@ -142,7 +143,7 @@ def unseen(data: Path, language: str) -> list[Labelled]:
 
 def run(stream: str, options: Options) -> dict[str, Any]:
     """The figures of one stream, by method."""
-    pool, vectors = asyncio.run(embed(make_pool(options.data, stream, options.count)))
+    pool, vectors = asyncio.run(embed(make_pool(options.data, stream, options.count or COUNTS[stream])))
     near, cosines = neighbours(pool, vectors)
     print(f"{stream}: {len(pool.texts)} questions, {pool.repeats:.1%} could be served", flush=True)
     scores: Scores = (
@@ -180,7 +181,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=os.environ.get("STRATACACHE_DATA"))
     parser.add_argument("--streams", default="en,zh,intents")
-    parser.add_argument("--count", type=int, default=4000, help="questions of a stream, at most")
+    parser.add_argument("--count", type=int, help="questions of a stream, at most")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument(
         "--first-seed", type=int, default=0, help="others than 0 are for tuning: nothing is kept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 from stratacache.policy.normalise import normalise_all
 
 Labelled = tuple[str, str, bool]  # two questions, and whether one answer serves both
+
+_PUNCTUATION = re.compile(r"[\s.,;:?!'\"()\[\]{}<>~…。，、；：？！‘’“”（）【】《》～]+")
 
 LARGEST = 8
 """Paraphrases of one answer: longer chains of "the same as" lead to questions that are not the same."""
@@ -35,14 +38,19 @@ class Pool:
 def from_pairs(name: str, pairs: Iterable[Labelled], count: int, seed: int) -> Pool:
     """About ``count`` questions: paraphrases, what was labelled as different from them, and unrelated questions.
 
-    Answers are the components that label 1 connects. A component in which a pair was labelled 0 is left out: there
-    "the same" is not transitive. So is one of more than ``LARGEST`` questions.
+    Answers are the components that are connected by label 1, or by being equal but for spaces and punctuation. (Others
+    that ask the same remain apart where nobody labelled them, and a hit on one counts as wrong.) A component in which a
+    pair was labelled 0 is left out: there "the same" is not transitive. So is one of more than ``LARGEST`` questions.
     """
     same: list[tuple[str, str]] = []
     different: list[tuple[str, str]] = []
     for q1, q2, label in pairs:
         (same if label else different).append((q1, q2))
-    component = _components(same, {text for pair in [*same, *different] for text in pair})
+    texts_of: dict[str, list[str]] = defaultdict(list)
+    for text in sorted({text for pair in [*same, *different] for text in pair}):
+        texts_of[_PUNCTUATION.sub("", text.lower())].append(text)
+    alike = [(group[0], text) for group in texts_of.values() for text in group[1:]]
+    component = _components([*same, *alike], [text for group in texts_of.values() for text in group])
     sizes = Counter(component.values())
     unsound = {component[a] for a, b in different if component[a] == component[b]}
     unsound |= {root for root, size in sizes.items() if size > LARGEST}

@@ -15,7 +15,7 @@ import msgspec
 from stratacache.policy.bound.curve import Curve
 from stratacache.policy.bound.scale import BINS, WIDTH, Bins, bin_of, empty, lower_edge
 
-MARGIN = 2.0  # standard deviations between the expected errors and the bound
+MARGIN = 3.0  # standard deviations between the expected errors and the bound, which holds at all times and not at one
 _MEMORY = 100.0  # allowed errors after which the past fades: each account decides by its last 100 / max_error requests
 _ASSUMED = 50.0  # requests of assumed traffic, offering answers evenly over the bins
 _LEAST_CHECKED, _MOST_CHECKED = 0.02, 0.20  # share of the hits
