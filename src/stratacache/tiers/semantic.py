@@ -10,6 +10,7 @@ from typing import Literal
 from stratacache.errors import StoreDown, StoreError, VectorIndexError
 from stratacache.policy.normalise import normalise, tidy
 from stratacache.policy.partition import Scoped, Unfit, scope_of
+from stratacache.policy.wording import plain_wording
 from stratacache.ports import Clock, Embedder, VectorIndex, Verifier
 from stratacache.tiers.exact import Get, age_of, staleness
 from stratacache.tiers.semantic_inquiry import Best, Contender, Finding, Inquiry, Near, Rival, Terms
@@ -74,6 +75,8 @@ class SemanticTier:
         if asked is None or best is None:
             return Near(None, found.reason, found.stages, trace=found.trace)
         rival, question = best.rival, best.rival.candidate.question
+        if rival.same:
+            return Near(self._hit(best), "", found.stages, rival, trace=found.trace)
         ruling = self._bound.decide(
             terms.scene,
             question.digest,
@@ -95,6 +98,8 @@ class SemanticTier:
         if found.asked is None or found.best is None:
             return Near(None, found.reason, found.stages, trace=found.trace)
         rival = found.best.rival
+        if rival.same:
+            return Near(self._hit(found.best), "", found.stages, rival, trace=found.trace)
         numbers = self._bound.explain(
             terms.scene,
             rival.candidate.question.digest,
@@ -166,12 +171,14 @@ class SemanticTier:
         self, inquiry: Inquiry, asked: Asked, found: Sequence[tuple[Candidate, Scoped]]
     ) -> list[Contender]:
         """Those that no guard vetoes, the most promising first."""
-        words = normalise(asked.question)
+        words = plain_wording(asked.question)
         contenders = []
         for candidate, scope in found:
             stored = candidate.question.text
             said = self._decisions.examine(asked.question, stored)
-            one = inquiry.examined(candidate, scope, said, same=normalise(stored) == words)
+            one = inquiry.examined(
+                candidate, scope, said, same=words != "" and plain_wording(stored) == words
+            )
             if one is not None:
                 contenders.append(one)
         contenders.sort(key=lambda one: (not one.same, not one.sure, -one.candidate.similarity))
@@ -216,7 +223,7 @@ class SemanticTier:
                 found = await self._entry(one.candidate.question, one.scope, terms)
                 if isinstance(found, Entry):
                     one.look.verdict = "best"
-                    rival = Rival(one.candidate, one.scope, probability, asked)
+                    rival = Rival(one.candidate, one.scope, probability, asked, one.same)
                     return inquiry.end(Best(rival, found), "")
                 refused = found
                 if refused in _GONE:

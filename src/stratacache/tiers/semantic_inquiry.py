@@ -30,13 +30,15 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
 class Rival(msgspec.Struct, frozen=True, gc=False):
     """A candidate whose answer may be the right one: a fresh answer beside it shows whether it is.
 
-    ``scope``: what its entry must have in common with the request that ``asked``.
+    ``scope``: what its entry must have in common with the request that ``asked``. ``same``: by its wording it is the
+    question asked, which leaves nothing to estimate.
     """
 
     candidate: Candidate
     scope: Scoped
     probability: float
     asked: Asked
+    same: bool = False
 
 
 class Look(msgspec.Struct):
