@@ -88,11 +88,13 @@ class Bound:
     """Decides for one process; each process keeps the bound for its own requests, so all together keep it.
 
     Not thread-safe. Keeps at most ``most_entries`` entries with labels and a ledger for each (scene, risk), whose names
-    are the configuration's; beyond 1,024 of them the rest share one.
+    are the configuration's; beyond 1,024 of them the rest share one. ``verifier`` is the fingerprint of what gives the
+    probabilities: what was learned of those of one says nothing about those of another.
     """
 
-    def __init__(self, limits: Limits | None = None, most_entries: int = 100_000) -> None:
+    def __init__(self, limits: Limits | None = None, most_entries: int = 100_000, verifier: str = "") -> None:
         self.limits = limits or Limits()
+        self.verifier = verifier
         self._ledgers: dict[_Key, Ledger] = {}
         self._labels: dict[_Key, Labels] = {}  # by scene and language
         self._drifts: dict[_Key, Drift] = {}  # by scene and risk
@@ -234,11 +236,11 @@ class Bound:
 
     def snapshot(self) -> bytes:
         """The state as JSON."""
-        return snapshots.encode(self._ledgers, self._labels, self._drifts, self._entries)
+        return snapshots.encode(self.verifier, self._ledgers, self._labels, self._drifts, self._entries)
 
     def merge(self, snapshot: bytes) -> None:
-        """Add another process's counts. Raises ValueError when it is no snapshot of this version."""
-        state = snapshots.decode(snapshot)
+        """Add another process's counts. Raises ValueError when it is no snapshot of this version and verifier."""
+        state = snapshots.decode(snapshot, self.verifier)
         for key, ledger in state.ledgers.items():
             self._ledger(*key).merge(ledger)
         for key, labels in state.labels.items():
@@ -250,9 +252,11 @@ class Bound:
         self._curves.clear()
 
     @classmethod
-    def restore(cls, snapshot: bytes, limits: Limits | None = None, most_entries: int = 100_000) -> Bound:
-        """A bound that goes on where ``snapshot`` was taken. Raises ValueError when it is none of this version."""
-        bound = cls(limits, most_entries)
+    def restore(
+        cls, snapshot: bytes, limits: Limits | None = None, most_entries: int = 100_000, verifier: str = ""
+    ) -> Bound:
+        """A bound that goes on where ``snapshot`` was taken. Raises ValueError as ``merge``."""
+        bound = cls(limits, most_entries, verifier)
         bound.merge(snapshot)
         return bound
 

@@ -23,6 +23,7 @@ class _Written(msgspec.Struct):
     labels: list[tuple[str, str, Labels]]
     drifts: list[tuple[str, str, Drift]]
     entries: dict[str, tuple[float, float]]  # by the entry in hexadecimal: wrong, expected wrong
+    verifier: str = ""
 
 
 class State(msgspec.Struct):
@@ -33,6 +34,7 @@ class State(msgspec.Struct):
 
 
 def encode(
+    verifier: str,
     ledgers: Mapping[_Key, Ledger],
     labels: Mapping[_Key, Labels],
     drifts: Mapping[_Key, Drift],
@@ -45,15 +47,18 @@ def encode(
             [(*key, counts) for key, counts in labels.items()],
             [(*key, drift) for key, drift in drifts.items()],
             {entry.hex(): counts for entry, counts in entries.items()},
+            verifier,
         )
     )
 
 
-def decode(snapshot: bytes) -> State:
-    """Raises ValueError: not JSON, another version, or counts on another scale."""
+def decode(snapshot: bytes, verifier: str) -> State:
+    """Raises ValueError: not JSON, another version or verifier, or counts on another scale."""
     written = msgspec.json.decode(snapshot, type=_Written)
     if written.version != VERSION:
         raise ValueError(f"a snapshot of version {written.version}, not {VERSION}")
+    if written.verifier != verifier:
+        raise ValueError("a snapshot of what was learned of another verifier")
     for *_, ledger in written.ledgers:
         _check(ledger.offered, ledger.served, ledger.suspect)
     for *_, counts in written.labels:
