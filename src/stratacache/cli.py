@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from stratacache import __version__
 from stratacache.commands import (
+    calibrate,
     config,
     demo,
     engine,
@@ -21,7 +22,7 @@ from stratacache.commands import (
 )
 from stratacache.errors import SettingsError, StrataError
 
-COMMANDS = (serve, demo, engine, stats, explain, invalidate, reindex, config, train_verifier)
+COMMANDS = (serve, demo, engine, stats, explain, invalidate, calibrate, reindex, config, train_verifier)
 
 EXIT_FOUND, EXIT_USAGE = 1, 2
 

@@ -20,8 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratacache.errors import ModelError
+from stratacache.models.calibration import CalibrationFile
 from stratacache.models.pool import Pool
 from stratacache.models.verifier import MAX_CHARS, OnnxVerifier, fit, pair_input
+from stratacache.policy.calibration import Sigmoid
 from stratacache.policy.language import language_of
 
 WORDS = ["reset", "password", "my", "the", "enable", "disable", "tail", "密", "码", "重", "置", "如", "何"]
@@ -146,6 +148,28 @@ async def test_a_symmetric_model_reads_the_pair_once_in_the_order_of_the_texts(v
     expected = sigmoid(2.0 * logit_by_hand(verifiers.folder, first, second) + 0.5)
     assert await verifier.verify(first, second) == pytest.approx(expected, abs=1e-5)
     assert await verifier.verify(second, first) == await verifier.verify(first, second)
+
+
+async def test_a_calibration_of_ones_own_takes_the_place_of_the_card(
+    verifiers: Verifiers, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = await verifiers.ready()
+    pair = "reset my password", "the password reset"
+    logit = sum(logit_by_hand(verifiers.folder, *two) for two in (pair, pair[::-1])) / 2
+    own = CalibrationFile(1, plain.fingerprint, {"*": Sigmoid(0.5, 0.0), "en": Sigmoid(0.25, 2.0)})
+    for calibration, expected in (
+        (own, sigmoid(0.25 * logit + 2.0)),
+        (msgspec.structs.replace(own, verifier="another"), await plain.verify(*pair)),
+    ):
+        folder = verifiers.folder / "verifier"
+        made = OnnxVerifier(
+            verifiers.pool, budget=20, language=language_of, folder=folder, calibration=calibration
+        )
+        verifiers.made.append(made)
+        await made.ready()
+        assert await made.verify(*pair) == pytest.approx(expected, abs=1e-5)
+        assert (made.fingerprint == plain.fingerprint) == (calibration is not own)
+    assert "is for another verifier" in caplog.text
 
 
 async def test_many_at_a_time_give_what_one_gives(verifiers: Verifiers) -> None:

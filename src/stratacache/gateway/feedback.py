@@ -105,7 +105,7 @@ class Feedback:
 
 
 class SemanticControl:
-    """``PUT /admin/mode`` and ``GET /admin/review``.
+    """``PUT /admin/mode``, ``GET /admin/review`` and ``GET /admin/labels``.
 
     Args:
         alone: this process is the whole gateway; else a mode set here would not hold for the others.
@@ -132,6 +132,12 @@ class SemanticControl:
             raise RequestError(f"{why}: change the configuration", status=409, code="mode_fixed")
         self._kindred.tier.mode = mode
         await send_json(send, {"semantic": mode})
+
+    async def labels(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """What is known of answers, right or wrong, as ``{labels: […]}``, oldest first: what calibrate reads."""
+        self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        labels = self._kindred.labels() if self._kindred is not None else []
+        await send_json(send, {"labels": msgspec.to_builtins(labels)})
 
     async def review(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """The last semantic hit on each entry as ``{hits: […]}``, the least sure first; verdicts go to feedback."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ import msgspec
 import numpy as np
 
 from stratacache.errors import ModelError
+from stratacache.models.calibration import CalibrationFile
 from stratacache.models.loading import Loading
 from stratacache.models.pool import Pool
 from stratacache.policy.calibration import Calibration, Sigmoid
+
+log = logging.getLogger(__name__)
 
 WEIGHTS = Path(__file__).parent / "weights" / "verifier"
 """The default verifier's folder: ``verifier.json``, ``model.onnx`` and ``tokenizer.json``."""
@@ -45,12 +49,27 @@ class OnnxVerifier:
         budget: seconds for one pair, waiting included.
         language: the language tag of a text, for the calibration.
         folder: with the three files.
+        calibration: in place of the folder's own. One for another verifier is passed over, which is said.
     """
 
     def __init__(
-        self, pool: Pool, *, budget: float, language: Callable[[str], str], folder: Path = WEIGHTS
+        self,
+        pool: Pool,
+        *,
+        budget: float,
+        language: Callable[[str], str],
+        folder: Path = WEIGHTS,
+        calibration: CalibrationFile | None = None,
     ) -> None:
-        self.fingerprint = _fingerprint(folder)
+        self.fingerprint = fingerprint_of(folder)
+        self._calibration: Calibration | None = None
+        if calibration is not None and calibration.verifier == self.fingerprint:
+            self._calibration = Calibration(calibration.languages)
+            self.fingerprint += f"/{hash_of(calibration)}"
+        elif calibration is not None:
+            log.error(
+                "the calibration is for another verifier and not used: run 'stratacache calibrate' again"
+            )
         self._pool = pool
         self._budget = budget
         self._language = language
@@ -72,7 +91,8 @@ class OnnxVerifier:
         """
         model = self._loading.get()
         logit = await self._pool.run(lambda: model.logit(asked, stored), budget=self._budget)
-        return model.calibration.probability(logit, self._language(asked), self._language(stored))
+        calibration = self._calibration or model.calibration
+        return calibration.probability(logit, self._language(asked), self._language(stored))
 
     async def close(self) -> None:
         """Forget a load that has not begun; the pool is closed by who made it."""
@@ -150,7 +170,12 @@ def pair_input(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], 
     return ids, types
 
 
-def _fingerprint(folder: Path) -> str:
+def hash_of(calibration: CalibrationFile) -> str:
+    """Tells it from others."""
+    return hashlib.sha256(msgspec.json.encode(calibration.languages, order="sorted")).hexdigest()[:12]
+
+
+def fingerprint_of(folder: Path) -> str:
     """Of the card, which names the other files' hashes; ``missing`` without one."""
     try:
         return hashlib.sha256((folder / "verifier.json").read_bytes()).hexdigest()[:12]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from stratacache.dialects import openai_chat, wire
 from stratacache.errors import ModelError, UpstreamError
@@ -18,8 +21,24 @@ from stratacache.types import JSON, Question
 
 log = logging.getLogger(__name__)
 
+MAX_LABELS = 10_000  # that are remembered, for calibration
+
 Judge = Callable[[str, str, str], Awaitable[bool | None]]
 LIKENESS_TIMEOUT = 2.0  # seconds
+
+
+class Labelled(msgspec.Struct, frozen=True):
+    """Whether the answer to ``stored`` was right for ``asked``; ``source`` says how that is known.
+
+    ``probability`` is the verifier's.
+    """
+
+    asked: str
+    stored: str
+    right: bool
+    scene: str
+    source: Source
+    probability: float
 
 
 class Labeller:
@@ -47,6 +66,7 @@ class Labeller:
         self._witnessed = witnessed
         self._tally = tally
         self._judge = judge
+        self.labels: deque[Labelled] = deque(maxlen=MAX_LABELS)
 
     async def beside(
         self, flight: Flight, rival: Rival, terms: Terms, *, source: Source = "explored", weight: float = 1.0
@@ -69,6 +89,9 @@ class Labeller:
         if right is None:
             return
         question, asked = rival.candidate.question, rival.asked
+        self.labels.append(
+            Labelled(asked.question, question.text, right, terms.scene, source, rival.probability)
+        )
         self._bound.observe(
             terms.scene,
             question.digest,
@@ -91,10 +114,11 @@ class Labeller:
             return None
         return await self._judge(rival.asked.question, rival.candidate.question.text, cached)
 
-    def told(self, scene: str, entry: bytes, probability: float, *, right: bool) -> None:
+    def told(self, label: Labelled, entry: bytes) -> None:
         """A person says whether an answer that was served was right."""
-        self._tally("told_right" if right else "told_wrong")
-        self._bound.observe(scene, entry, probability, right, source="feedback")
+        self._tally("told_right" if label.right else "told_wrong")
+        self.labels.append(label)
+        self._bound.observe(label.scene, entry, label.probability, label.right, source=label.source)
 
     async def _cosine(self, fresh: str, cached: str) -> float | None:
         try:

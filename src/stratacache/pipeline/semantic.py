@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stratacache.pipeline.flight import Flight, FlightTable, Seat
-from stratacache.pipeline.labels import Labeller, answer_text
+from stratacache.pipeline.labels import Labelled, Labeller, answer_text
 from stratacache.pipeline.plan import Plan
 from stratacache.policy.tags import bucket_tag
 from stratacache.ports import Clock
@@ -87,6 +87,10 @@ class Kindred:
         known = [one for one in self._served.values() if tenant is None or one.tenant == tenant]
         return sorted(known, key=lambda one: one.confidence)
 
+    def labels(self) -> list[Labelled]:
+        """The last labels, oldest first."""
+        return list(self._labeller.labels)
+
     async def told(self, digest: bytes, expires_at: float, *, right: bool) -> None:
         """Somebody says whether the answer under ``digest`` was right. A wrong one is found no more, anywhere.
 
@@ -95,7 +99,8 @@ class Kindred:
         """
         served = self._served.get(digest)
         if served is not None:
-            self._labeller.told(served.scene, digest, served.confidence, right=right)
+            known = served.asked, served.stored, right, served.scene
+            self._labeller.told(Labelled(*known, "feedback", served.confidence), digest)
         if not right:
             self._served.pop(digest, None)
             await self.learner.retract(digest, expires_at)

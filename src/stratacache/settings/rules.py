@@ -169,6 +169,18 @@ _INDEXES = ("auto", "ivfpq", "redis://", "rediss://", "milvus://")
 
 
 def _semantic(semantic: SemanticSettings) -> Found:
+    yield from _embedder(semantic)
+    if not semantic.verifier.strip():
+        yield ("verifier",), "must be default or a folder"
+    if semantic.calibration is not None and not semantic.calibration.strip():
+        yield ("calibration",), "must be a file; leave it out for the verifier's own calibration"
+    if semantic.index not in _INDEXES[:2] and not semantic.index.startswith(_INDEXES[2:]):
+        yield ("index",), f"must be one of {', '.join(_INDEXES)}{_did_you_mean(semantic.index, _INDEXES)}"
+    if semantic.verify > semantic.candidates:
+        yield ("verify",), f"is more than the {semantic.candidates} candidates that there are"
+
+
+def _embedder(semantic: SemanticSettings) -> Found:
     embedder = semantic.embedder
     served = embedder.startswith(("http://", "https://"))
     if served:
@@ -190,12 +202,6 @@ def _semantic(semantic: SemanticSettings) -> Found:
         yield ("embedder_key_env",), "is only for an embedder that is a server"
     elif semantic.embedder_key_env is not None and not _ENV_NAME.fullmatch(semantic.embedder_key_env):
         yield ("embedder_key_env",), "must be the NAME of an environment variable, never the key"
-    if not semantic.verifier.strip():
-        yield ("verifier",), "must be default or a folder"
-    if semantic.index not in _INDEXES[:2] and not semantic.index.startswith(_INDEXES[2:]):
-        yield ("index",), f"must be one of {', '.join(_INDEXES)}{_did_you_mean(semantic.index, _INDEXES)}"
-    if semantic.verify > semantic.candidates:
-        yield ("verify",), f"is more than the {semantic.candidates} candidates that there are"
 
 
 def _did_you_mean(given: str, known: Iterable[str]) -> str:

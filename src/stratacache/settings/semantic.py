@@ -53,6 +53,9 @@ class SemanticSettings(Section, frozen=True, kw_only=True):
         ),
     ] = None
     verifier: Annotated[str, Meta(description="default, or a folder that train-verifier wrote")] = "default"
+    calibration: Annotated[
+        str | None, Meta(description="file that calibrate wrote; null for the verifier's own calibration")
+    ] = None
     index: Annotated[
         str,
         Meta(

@@ -206,6 +206,7 @@ class System:
                 "/admin/mode": {"PUT": control.mode},
                 "/admin/reindex": {"POST": self._reindexing.begin, "GET": self._reindexing.progress},
                 "/admin/review": {"GET": control.review},
+                "/admin/labels": {"GET": control.labels},
             },
             start=self.start,
             stop=self.stop,

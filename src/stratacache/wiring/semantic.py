@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from stratacache.errors import ModelError
+from stratacache.models.calibration import read_calibration
 from stratacache.models.pool import Pool
 from stratacache.models.verifier import WEIGHTS, OnnxVerifier
 from stratacache.observe.metrics import Metrics
@@ -213,7 +214,14 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     opening = partial(open_embedder, settings=settings, environ=ground.environ, pool=pool)
     opened = opening(Choice.of(settings))
     folder = WEIGHTS if settings.verifier == "default" else Path(settings.verifier)
-    verifier = OnnxVerifier(pool, budget=settings.budget, language=language_of, folder=folder)
+    calibration = (
+        read_calibration(Path(settings.calibration).expanduser())
+        if settings.calibration is not None
+        else None
+    )
+    verifier = OnnxVerifier(
+        pool, budget=settings.budget, language=language_of, folder=folder, calibration=calibration
+    )
     kept = slot.path("bound") if slot is not None else None
     bound = open_bound(ground.settings, kept)
     keeper = BoundKeeper(bound, kept) if kept is not None else None
