@@ -68,7 +68,7 @@ def test_yaml_is_yaml_and_configurations_load(block: Block, tmp_path: Path) -> N
         return
     path = tmp_path / "stratacache.yaml"
     path.write_text(block.text, encoding="utf-8")
-    environ = dict.fromkeys(re.findall(r"api_key_env: (\w+)", block.text), "sk-made-up")
+    environ = dict.fromkeys(re.findall(r"key_env: (\w+)", block.text), "sk-made-up")
     assert set(load(path, environ).masked()) >= set(value)
 
 
