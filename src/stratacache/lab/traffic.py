@@ -70,21 +70,29 @@ _FORMS = (
     "Which colours can {} have?",
     "What do children learn about {}?",
     "Which book explains {} best?",
+    "What would the world be like without {}?",
+    "Which myths are told about {}?",
+    "How old are {} in the history of the earth?",
+    "Which countries are famous for {}?",
+    "What can go wrong with {}?",
+    "Which animals live near {}?",
+    "What did people believe about {} long ago?",
+    "Which words sound like {}?",
 )
 
 
 def others() -> list[Body]:
-    """What other people ask meanwhile: 240 questions, each once. Their answers are cut short and so never stored."""
+    """What other people ask meanwhile: 480 questions, each once. Their answers are cut short and so never stored."""
     texts = [form.format(subject) for form in _FORMS for subject in _SUBJECTS]
     return [chat(("system", BRIEF), ("user", text), max_tokens=4) for text in texts]
 
 
 PARAPHRASES = {
     "Which city is the capital of France?": QUESTIONS[0],
+    "一年一共有几个月？": QUESTIONS[5],
     "How many days are there in a leap year?": QUESTIONS[1],
     "What number of legs does a spider have?": QUESTIONS[2],
     "Which planet is the largest?": QUESTIONS[3],
-    "一年一共有几个月？": QUESTIONS[5],
     "请问水的沸点是多少度？": QUESTIONS[6],
 }
 """In other words, each with the question that it asks again."""
