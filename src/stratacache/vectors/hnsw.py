@@ -52,7 +52,7 @@ class HnswCore:
     def load(cls, vectors: Half, path: Path) -> HnswCore:
         graph = _graph(vectors.shape[1])
         graph.view(str(path))
-        graph.expansion_search = _width(len(graph))
+        _widen(graph)
         return cls(vectors, graph, path)
 
     def search(self, query: NDArray[np.float32], count: int) -> Slots:
@@ -73,7 +73,7 @@ class HnswCore:
         for start, stop in _runs(np.sort(added[~self._holds(added)]), _TOGETHER):
             self._insert(start, stop)
         with self._lock:
-            self._graph.expansion_search = _width(len(self._graph))
+            _widen(self._graph)
 
     def _holds(self, slots: Slots) -> NDArray[np.bool_]:
         """Which are in the graph: what was applied in part is applied again."""
@@ -101,6 +101,10 @@ def _width(rows: int) -> int:
     """Candidates to keep in a search of that many rows."""
     least, most = _EXPANSION_SEARCH
     return min(most, max(least, round(least * math.sqrt(rows / _WIDE_FROM))))
+
+
+def _widen(graph: Index) -> None:
+    graph.expansion_search = _width(len(graph))  # type: ignore[misc]  # its setter stands apart from its getter
 
 
 def _graph(dimension: int, rows: int = 0) -> Index:
