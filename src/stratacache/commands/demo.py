@@ -117,7 +117,8 @@ def _show(console: Console, result: Result) -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    # Narrow: all of it must fit into the 80 columns that a pipe and many a terminal have.
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column("tier", no_wrap=True)
     table.add_column("traffic", no_wrap=True)
     for name in (
@@ -135,12 +136,12 @@ def _show(console: Console, result: Result) -> None:
     console.print(table)
     _show_pairs(
         console,
-        ("in other words, answered from the cache", "sure", "with the answer to"),
+        ("answered from the cache", "sure", "with the answer to"),
         [(kin.question, kin.confidence, kin.stored) for kin in result.kin],
     )
     _show_pairs(
         console,
-        ("near-miss, answered by the model", "reason", "what was found"),
+        ("near-miss, left to the model", "reason", "what was found"),
         [(refusal.question, refusal.reason, refusal.why) for refusal in result.refusals],
     )
     calls = sum(row.calls_saved for row in result.rows)
@@ -162,8 +163,7 @@ def _show_pairs(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
     from rich.table import Table
 
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in table.columns:
-        column.no_wrap = True
+    table.columns[1].no_wrap = True  # a word or a number; texts may take two lines
     for row in rows:
         table.add_row(*row)
     console.print(table)
