@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from benchmarks.quality.stream_scores import Scores
 from benchmarks.quality.streams import Pool
@@ -14,6 +14,7 @@ from stratacache.policy.bound.pooled import Bound, Limits, ObservedError
 from stratacache.policy.bound.vcache import VCache
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
+from stratacache.policy.wording import plain_wording
 from stratacache.tiers.semantic_parts import Limits as TierLimits
 
 BOUNDS = (0.005, 0.01, 0.02, 0.05)
@@ -45,30 +46,40 @@ class Method(Protocol):
         ...
 
 
+class Best(NamedTuple):
+    """The stored question that serves most probably; ``same``: but for courtesies it is the question asked."""
+
+    stored: int
+    probability: float
+    same: bool = False
+
+
 class Examined:
-    """The way of the semantic tier from neighbours to the likeliest of them: floor, guards, verifier."""
+    """The way of the semantic tier from neighbours to the likeliest of them: floor, guards, wording, verifier."""
 
     def __init__(self, pool: Pool, scores: Scores) -> None:
         self._pool = pool
         self._scores = scores
         self._limits = TierLimits()
+        self._wordings = [plain_wording(text) for text in pool.texts]
         self._verdicts: dict[tuple[int, int], Literal["veto", "pass", "unsure"]] = {}
         self._probabilities: dict[tuple[int, int], float] = {}
 
-    def best(self, asked: int, near: Near) -> tuple[int, float] | None:
-        """The stored question that serves most probably, with its probability."""
-        close = [(stored, cosine) for stored, cosine in near if cosine >= self._limits.floor]
-        verdicts = [self._verdict(asked, stored) for stored, _ in close]
-        contenders = [
-            (verdict != "pass", -cosine, stored)
-            for (stored, cosine), verdict in zip(close, verdicts, strict=True)
-            if verdict != "veto"
-        ]
-        found: tuple[int, float] | None = None
-        for _, _, stored in sorted(contenders)[: self._limits.verify]:
-            p = self._probability(asked, stored)
-            if found is None or p > found[1]:
-                found = stored, p
+    def best(self, asked: int, near: Near) -> Best | None:
+        """The likeliest of ``near``, if any may serve at all."""
+        words = self._wordings[asked]
+        contenders = []
+        for stored, cosine in near:
+            if cosine >= self._limits.floor:
+                same = words != "" and words == self._wordings[stored]
+                verdict = "pass" if same else self._verdict(asked, stored)
+                if verdict != "veto":
+                    contenders.append((not same, verdict != "pass", -cosine, stored))
+        found: Best | None = None
+        for differs, _, _, stored in sorted(contenders)[: self._limits.verify]:
+            p = self._probability(asked, stored) if differs else 1.0
+            if found is None or p > found.probability:
+                found = Best(stored, p, not differs)
             if p >= SURE:
                 break
         return found
@@ -117,10 +128,10 @@ class Vcache:
 
     def ask(self, asked: int, near: Near, draws: random.Random) -> int | None:
         self.keep = True
-        found = (near[0] if near else None) if self.path is None else self.path.best(asked, near)
+        found = self.path.best(asked, near) if self.path else Best(*near[0]) if near else None
         if found is None:
             return None
-        stored, similarity = found
+        stored, similarity, _ = found
         entry = stored.to_bytes(4, "big")
         if self.cache.decide(entry, similarity, draws.random()) == "serve":
             return stored
@@ -156,7 +167,9 @@ class Ours:
         found = self.path.best(asked, near)
         if found is None:
             return None
-        stored, p = found
+        stored, p, same = found
+        if same:
+            return stored
         entry, language = stored.to_bytes(4, "big"), language_of(self.pool.texts[asked])
         right = self.pool.answers[stored] == self.pool.answers[asked]
         ruling = self.bound.decide("stream", entry, p, draws.random(), language=language)
