@@ -16,6 +16,7 @@ from benchmarks.report import RESULTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "error-bound.md"
 BEGIN, END = "<!-- stream test -->\n", "<!-- end of the stream test -->"
+PLOT = "\n![Hits over wrong answers for each method and stream](error-bound.svg)\n\n"
 STREAMS = {"en": "English pairs", "zh": "Chinese pairs", "intents": "banking intents"}
 SERIES = {"cosine": "#6b7280", "vCache": "#c2410c", "ours": "#1d4ed8"}
 PANEL, LEFT, TOP, WIDTH, HEIGHT = 260, 44, 28, 200, 190
@@ -117,7 +118,7 @@ def main() -> None:
     }
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(before + BEGIN + "\n" + table(streams) + "\n" + END + after, "utf-8")
+    PAGE.write_text(before + BEGIN + "\n" + table(streams) + PLOT + END + after, "utf-8")
     PAGE.with_suffix(".svg").write_text(plot(streams), "utf-8")
     print(table(streams))
 
