@@ -124,7 +124,7 @@ def _texts(victim: Victim, all_of: Sequence[Victim], draw: random.Random) -> Ite
     yield from (("near-miss", near) for near in victim.near)
     for near in victim.near:
         yield from (("judge injection", form.format(n=near, q=q)) for form in JUDGE[language])
-        yield from (("hidden characters", text) for text in _hidden(near, q))
+        yield from (("hidden characters", text) for text in _hidden(near, q) if text != near)
     payload = draw.choice(said)
     yield "hidden characters", f"{q}{_tags(payload.removeprefix('{q}'))}"
     yield "long", (payload.format(q=q) + " " + FILLER[language] * 20)[:395]
@@ -155,7 +155,8 @@ def _hidden(near: str, question: str) -> Iterator[str]:
     yield head + odd.translate(FULL_WIDTH) + tail
     yield head + BIDI[0] + odd[::-1] + BIDI[1] + tail
     yield head + "".join(char + "\u0336" for char in odd) + tail
-    yield head + _tags(odd) + tail
+    if odd.isascii():
+        yield head + _tags(odd) + tail
     yield head + "".join(chr(0x1D400 + ord(c) - 97 + 26) if "a" <= c <= "z" else c for c in odd) + tail
 
 

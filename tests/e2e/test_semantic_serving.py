@@ -237,7 +237,8 @@ async def test_explain_shows_candidates_findings_probabilities_and_verdict(kit: 
     assert (semantic["outcome"], semantic["kind"], semantic["language"]) == ("hit", "fact", "en")
     (look,) = semantic["looks"]
     assert (look["question"], look["guards"], look["probability"]) == (STORED, "pass", 0.97)
-    assert (look["verdict"], semantic["bound"]) == ("best", {"adjusted": 0.97, "threshold": 0.9})
+    numbers = {"adjusted": 0.97, "threshold": 0.9, "least_p": 0.7}
+    assert (look["verdict"], semantic["bound"]) == ("best", numbers)
     assert told["would_call_upstream"] is False
 
 

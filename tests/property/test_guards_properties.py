@@ -20,9 +20,17 @@ def said(examination: Examination) -> tuple[str, list[tuple[str, str]]]:
     return examination.verdict, sorted((found.guard, found.verdict) for found in examination.findings)
 
 
+ONE_SIDED = frozenset({"additions", "instructions"})
+"""Guards against what the stored question says beyond the asked one."""
+
+
 @given(TEXTS, TEXTS)
 def test_exchanging_the_texts_changes_no_verdict(one: str, other: str) -> None:
-    assert said(examine(one, other)) == said(examine(other, one))
+    there, back = (
+        [found for found in said(examine(*pair))[1] if found[0] not in ONE_SIDED]
+        for pair in ((one, other), (other, one))
+    )
+    assert there == back
 
 
 @given(TEXTS, TEXTS)

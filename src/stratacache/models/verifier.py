@@ -214,6 +214,7 @@ def _tokenizer(content: bytes) -> Any:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(content.decode("utf-8"))
+    tokenizer.encode_special_tokens = True  # "</s>" in a question is text and ends nothing
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -89,6 +89,13 @@ class Labeller:
         if right is None:
             return
         question, asked = rival.candidate.question, rival.asked
+        if not rival.same:  # what no verifier was asked about says nothing of the verifier
+            self._learned(rival, right, terms, source, weight)
+        if right and asked.principal != question.principal:
+            self._witnessed(question, asked.principal)
+
+    def _learned(self, rival: Rival, right: bool, terms: Terms, source: Source, weight: float) -> None:
+        question, asked = rival.candidate.question, rival.asked
         self.labels.append(
             Labelled(asked.question, question.text, right, terms.scene, source, rival.probability)
         )
@@ -102,8 +109,6 @@ class Labeller:
             risk=asked.risk,
             language=asked.language,
         )
-        if right and asked.principal != question.principal:
-            self._witnessed(question, asked.principal)
 
     async def _agrees(self, rival: Rival, fresh: str, cached: str) -> bool | None:
         """Whether the cached answer would have served; what the answers leave open a model may settle."""

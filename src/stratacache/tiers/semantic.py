@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from stratacache.errors import StoreDown, StoreError, VectorIndexError
+from stratacache.policy.guards import visible
 from stratacache.policy.normalise import normalise, tidy
 from stratacache.policy.partition import Scoped, Unfit, scope_of
 from stratacache.policy.wording import plain_wording
@@ -26,6 +27,7 @@ NOTHING_NEAR = "no_candidate"
 _GONE = frozenset({"entry_gone", "outdated", "index_disagrees"})
 """Reasons for which the index has no use for a question any more."""
 _FORGET_TIMEOUT = 5.0  # seconds
+_WORTH_COMPARING = 0.3  # probability from which on a fresh answer beside it is a label
 _SURE = 0.98  # probability from which on nothing better is looked for
 
 
@@ -73,10 +75,14 @@ class SemanticTier:
         if asked is not None:
             self._bound.looked(terms.scene, asked.risk)
         if asked is None or best is None:
-            return Near(None, found.reason, found.stages, trace=found.trace)
+            return Near(None, found.reason, found.stages, found.witness, trace=found.trace)
         rival, question = best.rival, best.rival.candidate.question
         if rival.same:
             return Near(self._hit(best), "", found.stages, rival, trace=found.trace)
+        if rival.probability < self._least(best):
+            worth = rival.probability >= _WORTH_COMPARING
+            reason = "explored" if worth else "unverified"
+            return Near(None, reason, found.stages, rival if worth else None, trace=found.trace)
         ruling = self._bound.decide(
             terms.scene,
             question.digest,
@@ -107,11 +113,17 @@ class SemanticTier:
             risk=found.asked.risk,
             language=found.asked.language,
         )
-        serves = numbers["adjusted"] >= numbers["threshold"]
+        least = self._least(found.best)
+        serves = numbers["adjusted"] >= numbers["threshold"] and rival.probability >= least
+        numbers = {**numbers, "least_p": least}
         hit = self._hit(found.best) if serves else None
         return Near(
             hit, "" if serves else "unverified", found.stages, rival, trace=found.trace, bound=numbers
         )
+
+    def _least(self, best: Best) -> float:
+        """The probability without which no budget of errors is spent: who floods a cache with look-ups enlarges it."""
+        return self._limits.least if best.sure else self._limits.least_unsure
 
     async def _found(self, request: Request, key: Key, terms: Terms) -> Finding:
         place = (key.form, terms)
@@ -207,30 +219,31 @@ class SemanticTier:
         """That the stored answer serves."""
         if one.same:
             return 1.0
+        pair = visible(asked.question), visible(one.candidate.question.text)
         with inquiry.stage("verify"):
-            return await self.dependencies["verifier"].ask(
-                lambda: self._verifier.verify(asked.question, one.candidate.question.text), until
-            )
+            return await self.dependencies["verifier"].ask(lambda: self._verifier.verify(*pair), until)
 
     async def _choose(
         self, inquiry: Inquiry, asked: Asked, verified: Sequence[tuple[float, Contender]], terms: Terms
     ) -> Finding:
         """The likeliest that may answer; without one, the reason that the likeliest of all was refused for."""
-        reason = ""
+        reason, witness = "", None
         for probability, one in verified:
             refused = self._refusal(asked, one.candidate.question, probability, terms)
+            if refused == "uncorroborated" and witness is None and probability >= _WORTH_COMPARING:
+                witness = Rival(one.candidate, one.scope, probability, asked, one.same)
             if refused is None:
                 found = await self._entry(one.candidate.question, one.scope, terms)
                 if isinstance(found, Entry):
                     one.look.verdict = "best"
                     rival = Rival(one.candidate, one.scope, probability, asked, one.same)
-                    return inquiry.end(Best(rival, found), "")
+                    return inquiry.end(Best(rival, found, one.sure), "")
                 refused = found
                 if refused in _GONE:
                     self._forget(one.candidate.question)
             one.look.verdict = refused
             reason = reason or refused
-        return inquiry.end(None, reason)
+        return inquiry.end(None, reason, witness)
 
     def _refusal(self, asked: Asked, question: Question, probability: float, terms: Terms) -> str | None:
         """Why ``question`` must not answer whatever its entry holds, None when it may."""

@@ -66,16 +66,21 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Best(msgspec.Struct, frozen=True):
-    """The candidate that serves most probably of those that may answer at all, with its entry."""
+    """The candidate that serves most probably of those that may answer at all, with its entry.
+
+    ``sure``: no guard has doubts about it.
+    """
 
     rival: Rival
     entry: Entry
+    sure: bool = True
 
 
 class Finding(msgspec.Struct, frozen=True):
     """What was found for all equal requests: the ``best`` candidate, or the ``reason`` why there is none.
 
-    ``asked`` is None when the question is none for the tier.
+    ``asked`` is None when the question is none for the tier. ``witness``: one that only lacks corroboration, which a
+    fresh answer beside it may give.
     """
 
     asked: Asked | None
@@ -83,6 +88,7 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
     stages: Stages
     trace: Trace
+    witness: Rival | None = None
 
 
 class Near(msgspec.Struct, frozen=True):
@@ -144,7 +150,7 @@ class Inquiry:
             return None
         return Contender(candidate, scope, look, same, verdict != "unsure")
 
-    def end(self, best: Best | None, reason: str) -> Finding:
+    def end(self, best: Best | None, reason: str, witness: Rival | None = None) -> Finding:
         """The result."""
         asked = self.asked
         if asked is None:
@@ -158,4 +164,4 @@ class Inquiry:
             partitions=tuple([partition.hex() for partition, _ in asked.scopes]),
             looks=tuple(self.looks),
         )
-        return Finding(asked, best, reason, tuple(self._stages.items()), trace)
+        return Finding(asked, best, reason, tuple(self._stages.items()), trace, witness)

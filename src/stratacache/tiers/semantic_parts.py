@@ -109,7 +109,8 @@ class Limits(msgspec.Struct, frozen=True):
     """``candidates`` nearest questions with a cosine of at least ``floor``, of which ``verify`` are verified at most.
 
     ``budget``: seconds of one look-up. ``corroboration``: other principals who must have got an agreeing answer before
-    one crosses principals.
+    one crosses principals. ``least``: the verifier's probability below which nothing is served, whatever the bound
+    would afford; ``least_unsure`` where a guard has doubts.
     """
 
     candidates: int = 10
@@ -117,6 +118,8 @@ class Limits(msgspec.Struct, frozen=True):
     verify: int = 3
     budget: float = 0.25
     corroboration: int = 0
+    least: float = 0.7
+    least_unsure: float = 0.85
 
 
 class Passed(Exception):

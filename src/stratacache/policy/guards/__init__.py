@@ -9,12 +9,15 @@ verification, a false veto costs a hit for good. ``docs/guide/guards.md`` lists 
 from __future__ import annotations
 
 from stratacache.policy.guards import (
+    additions,
     antonyms,
+    characters,
     comparison,
     conditions,
     direction,
     entities,
     identifiers,
+    instructions,
     language,
     negation,
     numbers,
@@ -24,10 +27,13 @@ from stratacache.policy.guards import (
 )
 from stratacache.policy.guards.finding import Examination, Finding, Verdict
 from stratacache.policy.guards.pair import Pair
-from stratacache.policy.guards.reading import MAX_CHARS, read
+from stratacache.policy.guards.reading import MAX_CHARS, read, visible
 
 _GUARDS = (
     language.check,
+    characters.check,
+    instructions.check,
+    additions.check,
     numbers.check,
     identifiers.check,
     entities.check,
@@ -46,7 +52,8 @@ def examine(asked: str, stored: str) -> Examination:
     """What all guards say of one pair.
 
     Pure, never raises, linear in the texts' lengths: at most ``MAX_CHARS`` characters of each are looked at, and what
-    is longer is unsure at best. Symmetric: exchanging the arguments changes no verdict, only the sides in ``detail``.
+    is longer is unsure at best. Symmetric but for ``additions`` and ``instructions``: exchanging the
+    arguments changes no other finding, only the sides in ``detail``.
     """
     if asked == stored:
         return Examination("pass", ())
@@ -64,4 +71,4 @@ def _verdict(findings: list[Finding]) -> Verdict:
     return "unsure" if "unsure" in said else "pass"
 
 
-__all__ = ["MAX_CHARS", "Examination", "Finding", "Verdict", "examine"]
+__all__ = ["MAX_CHARS", "Examination", "Finding", "Verdict", "examine", "visible"]

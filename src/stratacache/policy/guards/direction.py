@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 from stratacache.policy.guards import lexicon, relations
 from stratacache.policy.guards.finding import Finding
@@ -33,6 +33,9 @@ _ZH_TO = re.compile(
     r"|(?<![找收看遇得达不拿学受感])到)"
     rf"(?P<right>[A-Za-z0-9.+#]+|[^\s,，。?？!！的]{{1,6}}?){_AFTER}"
 )
+_ALIKE = 0.8
+_ZH_START = re.compile(r"(?:从|由|自)(\w{2})")
+_ZH_GOAL = re.compile(r"(?:(?<![找收看遇得达不拿学受感])到|飞往|前往|往|向|去)(\w{2})")
 
 
 def directions(reading: Reading) -> tuple[Relation, ...]:
@@ -92,6 +95,30 @@ def check(pair: Pair) -> list[Finding]:
     if "swapped" in orders:
         one, other = orders["swapped"]
         return [Finding("direction", "veto", f"{_shown(one)} / {_shown(other)}")]
+    return _one_end(pair)
+
+
+def ends(reading: Reading) -> frozenset[tuple[str, str]]:
+    """Places after a word for start or goal: ("from", "德国"), ("to", "germany")."""
+    found = {
+        ("from" if token.stem == "from" else "to", following.stem)
+        for token, following in pairwise(reading.tokens)
+        if token.stem in ("from", *_TO) and following.kind == "word" and following.stem not in STOP_STEMS
+    }
+    if reading.has_han:
+        found.update(("from", match[1]) for match in _ZH_START.finditer(reading.lower))
+        found.update(("to", match[1]) for match in _ZH_GOAL.finditer(reading.lower))
+    return frozenset(found)
+
+
+def _one_end(pair: Pair) -> list[Finding]:
+    """A transfer to Germany is none from Germany: veto when a place is start here and goal there and the rest alike."""
+    asked, stored = pair.asked.fact(ends), pair.stored.fact(ends)
+    turned = {"from": "to", "to": "from"}
+    for way, place in sorted(asked - stored):
+        back = (turned[way], place)
+        if back in stored - asked and pair.likeness() >= _ALIKE:
+            return [Finding("direction", "veto", f"{way} {place} / {back[0]} {place}")]
     return []
 
 

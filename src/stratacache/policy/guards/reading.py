@@ -29,6 +29,9 @@ class Token(NamedTuple):
 
 
 _TABLE = WIDTH_TABLE | {0x2019: "'", 0x2018: "'", 0x201B: "'", 0x02BC: "'", 0x3000: " ", 0x00A0: " "}
+# Between letters they are invisible and mean nothing.
+_INVISIBLE = dict.fromkeys((0xAD, *range(0x200B, 0x200E), 0x2060, *range(0xFE00, 0xFE10), 0xFEFF), "")
+_TABLE |= _INVISIBLE
 _TOKEN = re.compile(
     rf"(?P<han>[{HAN}])|(?P<word>[^\W\d_{HAN}]+(?:'[^\W\d_{HAN}]+)*)|(?P<number>[0-9]+(?:[.,][0-9]+)*)|(?P<mark>[^\s\w])"
 )
@@ -38,6 +41,11 @@ STOP_STEMS = frozenset(stem(word) for word in lexicon.words(_STOP["en"]))
 _STOP_CHARS = frozenset("".join(_STOP["zh characters"]).replace(" ", ""))
 _PARTICLES = frozenset(stem(word) for word in lexicon.words(_STOP["particles"]))
 _STOP_HAN = re.compile("|".join(sorted(lexicon.words(_STOP["zh words"]), key=len, reverse=True)))
+
+
+def visible(text: str) -> str:
+    """``text`` without characters that would only hide its words from who compares it; emoji fall into their parts."""
+    return text if text.isascii() else text.translate(_INVISIBLE)
 
 
 class Reading:
