@@ -17,6 +17,17 @@ from stratacache.wiring import SemanticModels
 
 STORED, ASKED = "What is the way to bake bread?", "how do you bake bread at home"
 FOLDER = "sentence-transformers:one"
+PATIENT = {"exact": {"budget": "20s"}, "semantic": {"enabled": True, "budget": "20s"}}
+"""A machine with much else to do must not look like a store or an index that is slow."""
+
+
+def config(folder: Path, **semantic: Any) -> dict[str, Any]:
+    tiers = {**PATIENT, "semantic": {**PATIENT["semantic"], **semantic}}
+    return {
+        "store": f"sqlite:///{folder}/cache.db",
+        "audit": {"path": f"{folder}/audit.jsonl"},
+        "tiers": tiers,
+    }
 
 
 def parts(embedder: Embedder | None = None) -> SemanticModels:
@@ -31,6 +42,10 @@ class Held:
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.reached = asyncio.Event()
+
+    async def was_reached(self) -> None:
+        async with asyncio.timeout(20):
+            await self.reached.wait()
 
     async def __call__(self) -> None:
         self.reached.set()
@@ -61,8 +76,7 @@ async def test_on_demand_everything_is_embedded_anew_and_serves_meanwhile(
     fake: FakeUpstream, tmp_path: Path
 ) -> None:
     embedder = Embedder()
-    config = {"store": f"sqlite:///{tmp_path}/cache.db", "audit": {"path": f"{tmp_path}/audit.jsonl"}}
-    async with running_gateway(fake, config, models=parts(embedder)) as gateway:
+    async with running_gateway(fake, config(tmp_path), models=parts(embedder)) as gateway:
         await gateway.ask(question(STORED))
         await gateway.stored()
         assert (await admin(gateway, "GET"))[1]["state"] == "idle"
@@ -71,7 +85,7 @@ async def test_on_demand_everything_is_embedded_anew_and_serves_meanwhile(
         embedder.before = held
         status, told = await admin(gateway, "POST")
         assert (status, told["state"], told["audited"]) == (202, "running", True)
-        await held.reached.wait()
+        await held.was_reached()
         status, told = await admin(gateway, "POST", {})
         assert (status, told["error"]["code"]) == (409, "reindex_running")
         embedder.before = None  # requests go on while the texts wait
@@ -97,7 +111,7 @@ async def test_on_demand_everything_is_embedded_anew_and_serves_meanwhile(
             ("loopback", "done", 1),
             ("loopback", "begun", None),
         ]
-    async with running_gateway(fake, config, models=parts()) as gateway:
+    async with running_gateway(fake, config(tmp_path), models=parts()) as gateway:
         assert await is_hit(gateway)  # the new index was saved, and is found again
         assert gateway.system.semantic.follower.stats().added == 0
         folders = [path for path in tmp_path.iterdir() if path.is_dir()]  # noqa: ASYNC240
@@ -109,8 +123,7 @@ async def test_on_demand_everything_is_embedded_anew_and_serves_meanwhile(
 async def test_what_the_index_had_lost_is_taken_in_and_what_has_no_answer_left_out(
     fake: FakeUpstream, tmp_path: Path
 ) -> None:
-    config = {"store": f"sqlite:///{tmp_path}/cache.db"}
-    async with running_gateway(fake, config, models=parts()) as gateway:
+    async with running_gateway(fake, config(tmp_path), models=parts()) as gateway:
         _, told, _ = await gateway.ask(question(STORED))
         _, other, _ = await gateway.ask(question("What is the way to fry an egg?"))
         await gateway.stored()
@@ -127,18 +140,17 @@ async def test_what_the_index_had_lost_is_taken_in_and_what_has_no_answer_left_o
 async def test_after_a_change_of_the_embedder_the_old_vectors_serve_until_all_are_made_anew(
     fake: FakeUpstream, tmp_path: Path
 ) -> None:
-    config: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/cache.db"}
     first = Embedder()
     first.fingerprint = "default/1"
-    async with running_gateway(fake, config, models=parts(first)) as gateway:
+    async with running_gateway(fake, config(tmp_path), models=parts(first)) as gateway:
         await gateway.ask(question(STORED))
         await gateway.stored()
-    config = {**config, "tiers": {"semantic": {"embedder": FOLDER}}, "audit": {"path": f"{tmp_path}/a"}}
+    changed = config(tmp_path, embedder=FOLDER)
     second = Embedder()
     second.fingerprint = f"{FOLDER}/1"
     second.before = held = Held()
-    async with running_gateway(fake, config, models=parts(second)) as gateway:
-        await held.reached.wait()
+    async with running_gateway(fake, changed, models=parts(second)) as gateway:
+        await held.was_reached()
         serving = gateway.system.semantic.index.embedder
         assert serving.fingerprint == "default/1"
         assert await is_hit(gateway)
@@ -152,7 +164,7 @@ async def test_after_a_change_of_the_embedder_the_old_vectors_serve_until_all_ar
             assert (await answer.json())["records"][0]["actor"] == "gateway"
     third = Embedder()
     third.fingerprint = f"{FOLDER}/1"
-    async with running_gateway(fake, config, models=parts(third)) as gateway:
+    async with running_gateway(fake, changed, models=parts(third)) as gateway:
         assert (await admin(gateway, "GET"))[1]["state"] == "idle"
         assert await is_hit(gateway)
         assert third.asked == [ASKED]
@@ -163,17 +175,16 @@ async def test_an_embedder_that_fails_changes_nothing_and_can_be_tried_again(
 ) -> None:
     monkeypatch.setattr(swapping, "_PAUSES", ())
     monkeypatch.setattr(swapping, "_MOST_GIVEN_UP", 1)
-    config: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/cache.db"}
     first = Embedder()
     first.fingerprint = "default/1"
-    async with running_gateway(fake, config, models=parts(first)) as gateway:
+    async with running_gateway(fake, config(tmp_path), models=parts(first)) as gateway:
         await gateway.ask(question(STORED))
         await gateway.stored()
-    config["tiers"] = {"semantic": {"embedder": FOLDER}}
+    changed = config(tmp_path, embedder=FOLDER)
     second = Embedder()
     second.fingerprint = f"{FOLDER}/1"
     second.fault = ModelError("down", code="embedder_error")
-    async with running_gateway(fake, config, models=parts(second)) as gateway:
+    async with running_gateway(fake, changed, models=parts(second)) as gateway:
         told = await ended(gateway)
         assert (told["state"], told["reason"]) == ("failed", "the new embedder does not answer")
         assert await is_hit(gateway)

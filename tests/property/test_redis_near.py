@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from itertools import count
 
 import pytest
 from tests.contract.redis_kit import instance
@@ -24,7 +25,7 @@ from stratacache.types import Entry
 DIGESTS = [bytes([number]) * 16 for number in range(4)]
 TAGS = ["x", "y"]
 CLIENTS = 4  # tasks that ask and invalidate at once
-STEPS = 120  # of each
+STEPS = 120  # of each at least
 PATIENCE = 0.1  # seconds for one step; a black hole takes it all
 
 
@@ -41,6 +42,11 @@ class History:
             TAGS, 0
         )  # tag → the latest beginning of an invalidation that has returned
         self.read = self.returned = 0
+
+    @property
+    def says_enough(self) -> bool:
+        """Whether so much was read and invalidated that it means something."""
+        return self.read > 20 and self.returned > 5
 
     def moment(self) -> int:
         self._moments += 1
@@ -69,7 +75,9 @@ class Client:
         self._chance = chance
 
     async def work(self) -> None:
-        for _ in range(STEPS):
+        for step in count():
+            if step >= STEPS and self._history.says_enough:
+                return
             # Who gives up an invalidation has not seen it return.
             with contextlib.suppress(StoreError, TimeoutError):
                 if self._chance.random() < 0.15:
@@ -178,10 +186,9 @@ async def test_no_copy_is_stale_or_foreign(seed: int) -> None:
         trouble = asyncio.create_task(Trouble(server, proxy, chance).befall())
         clients = [Client(nears[number % 2], history, chance) for number in range(CLIENTS)]
         try:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(120):  # of a machine with much else to do
                 await asyncio.gather(*[client.work() for client in clients])
         finally:
             trouble.cancel()
             await asyncio.gather(trouble, return_exceptions=True)
-    assert history.read > 20, "too little was read to say anything"
-    assert history.returned > 5, "too little was invalidated to say anything"
+    assert history.says_enough

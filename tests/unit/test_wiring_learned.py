@@ -26,23 +26,23 @@ def learn(bound: Bound, times: int = 1) -> None:
 
 async def test_it_is_saved_while_it_runs_and_at_the_end(tmp_path: Path) -> None:
     file = tmp_path / "bound"
-    bound = open_bound(settings(), file)
+    bound = open_bound(settings(), file, "v")
     keeper = BoundKeeper(bound, file, seconds=0.01)
     keeper.start()
     learn(bound)
     async with asyncio.timeout(20):
-        while not file.exists() or open_bound(settings(), file).report("default").labels < 1:  # noqa: ASYNC110
+        while not file.exists() or open_bound(settings(), file, "v").report("default").labels < 1:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     learn(bound, 2)
     await keeper.close()
     await keeper.close()
-    assert open_bound(settings(), file).report("default").labels == 3
+    assert open_bound(settings(), file, "v").report("default").labels == 3
     assert [path.name for path in tmp_path.iterdir()] == ["bound"]  # noqa: ASYNC240
 
 
 async def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
     file = tmp_path / "bound"
-    bound = open_bound(settings(), file)
+    bound = open_bound(settings(), file, "v")
     learn(bound)
     keeper = BoundKeeper(bound, file)
     await keeper.save()
@@ -58,14 +58,14 @@ async def test_a_disk_that_refuses_is_told_and_the_next_time_may_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "gone"
-    bound = Bound()
+    bound = Bound(verifier="v")
     learn(bound)
     keeper = BoundKeeper(bound, folder / "bound")
     await keeper.save()
     assert "is not kept" in caplog.text
     folder.mkdir()
     await keeper.save()
-    assert open_bound(settings(), folder / "bound").report("default").labels == 1
+    assert open_bound(settings(), folder / "bound", "v").report("default").labels == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 99}'])
@@ -73,12 +73,20 @@ def test_a_file_that_is_none_is_learned_anew(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "bound").write_bytes(content)
-    assert open_bound(settings(), tmp_path / "bound").report("default").labels == 0
+    assert open_bound(settings(), tmp_path / "bound", "v").report("default").labels == 0
     assert "it is learned anew" in caplog.text
 
 
+async def test_what_was_learned_of_another_verifier_is_learned_anew(tmp_path: Path) -> None:
+    bound = Bound(verifier="before")
+    learn(bound)
+    await BoundKeeper(bound, tmp_path / "bound").save()
+    assert open_bound(settings(), tmp_path / "bound", "v").report("default").labels == 0
+    assert open_bound(settings(), tmp_path / "bound", "before").report("default").labels == 1
+
+
 def test_scenes_have_their_own_bound() -> None:
-    made = open_bound(settings(scenes={"support": {"max_error": 0.005}}), None)
+    made = open_bound(settings(scenes={"support": {"max_error": 0.005}}), None, "v")
     assert (made.limits.of("support", ""), made.limits.of("default", "")) == (0.005, 0.01)
 
 

@@ -44,12 +44,23 @@ def _in_words(told: JSON) -> str:
         f"entry      {told['entry']}",
         f"exact      {exact['outcome']} ({exact['reason']}{age})",
         *_semantic_in_words(told["tiers"]["semantic"]),
-        f"upstream   {'would be called' if told['would_call_upstream'] else 'would not be called'}",
+        f"upstream   {_upstream(told)}",
         f"store      {'yes' if told['would_store'] else 'no'}, for {told['ttl_seconds']:g} s",
         "key        what must be equal for a hit:",
         msgspec.json.format(msgspec.json.encode(told["key"])).decode(),
     ]
     return "\n".join(lines)
+
+
+def _upstream(told: JSON) -> str:
+    if told["would_call_upstream"]:
+        return "would be called"
+    away = told["turned_away"]
+    return (
+        f"would not be called; a question that is new is turned away ({away})"
+        if away
+        else "would not be called"
+    )
 
 
 def _semantic_in_words(semantic: JSON) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import signal
 import socket
@@ -159,6 +160,8 @@ def serve(
         timeout_graceful_shutdown=max(1, round(settings.server.drain_timeout)),
     )
     server = Server(config)
+    # What refused the start is told below, in words of ours.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: system.app.start_failure is None)
 
     def stop(number: int, frame: FrameType | None) -> None:
         server.should_exit = True

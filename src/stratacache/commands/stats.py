@@ -68,11 +68,62 @@ def _rows(figures: JSON) -> list[tuple[str, str]]:
             _counts({f"process {one['pid']}": one["requests"] for one in figures["workers"]}),
         ),
         ("store", "no figures" if store is None else _counts(store)),
+        ("copies beside the store", f"{figures['events'].get('near_hit', 0):,} hits"),
+        ("questions handled", _filter(figures["question_filter"])),
+        ("dependencies", _breakers(figures["levels"].get("stratacache_breaker_state", {}))),
+        *_semantic(figures),
     ]
     for name, engine in figures["engines"].items():
         rows.append((f"kv blocks of {name}", "down" if engine is None else _counts(engine["blocks"])))
     return rows
 
 
+def _filter(stats: JSON) -> str:
+    if stats is None:
+        return "no figures"
+    rate = f"takes {stats['measured']:.2%} of the new ones for known"
+    return f"about {stats['questions']:,}, room for {stats['capacity']:,}; {rate}"
+
+
+def _breakers(levels: JSON) -> str:
+    """What is open failed too often."""
+    words = {0.0: "works", 1.0: "is tried again", 2.0: "is LEFT ALONE"}
+    return ", ".join(f"{name} {words.get(level, level)}" for name, level in levels.items()) or "-"
+
+
+def _semantic(figures: JSON) -> list[tuple[str, str]]:
+    """Of the semantic tier; hits never without what is known of wrong answers."""
+    if figures["index"] is None:
+        return [("semantic tier", "off")]
+    levels, told = figures["levels"], figures["semantic"]
+    lag = sum(levels.get("stratacache_index_lag_seconds", {}).values())
+    behind = f", {lag:.0f} s behind the log" if lag else ""
+    rows = [
+        ("semantic look-ups", _counts(told["lookups"])),
+        ("semantic answers wrong", _errors(levels)),
+        ("stored answers, by question", _counts(told["learned"])),
+        ("answers compared", _counts(told["labels"])),
+        ("semantic index", f"{figures['index']['vectors']:,} questions{behind}"),
+    ]
+    alarms = [scene for scene, on in levels.get("stratacache_semantic_alarm", {}).items() if on]
+    if alarms:
+        rows.append(("semantic ALARM", f"{', '.join(alarms)}: answers are less right than believed"))
+    state = next((name for name, on in levels.get("stratacache_reindex_state", {}).items() if on), "idle")
+    if state != "idle":
+        rows.append(("embedding anew", f"{state}: {_counts(levels['stratacache_reindex_questions'])}"))
+    return rows
+
+
+def _errors(levels: JSON) -> str:
+    name = "stratacache_semantic_observed_error"
+    low, high = levels.get(f"{name}_low", {}), levels.get(f"{name}_high", {})
+    known = [
+        f"{scene} {error:.2%} of the requests ({low[scene]:.2%} to {high[scene]:.2%})"
+        for scene, error in levels.get(name, {}).items()
+        if high[scene]
+    ]
+    return ", ".join(known) or "no semantic answers yet"
+
+
 def _counts(counts: JSON) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "-"
+    return ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()) or "-"

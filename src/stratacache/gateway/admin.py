@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -33,12 +34,21 @@ _FIGURES_TIMEOUT = 1.0  # seconds; a store that hangs must not take the metrics 
 EngineStats = Callable[[], Awaitable[Mapping[str, JSON] | None]]
 
 
+class Loads(Protocol):
+    """The loading of models: ``wiring.warming.Warming``."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def pending(self) -> bool: ...
+
+
 class Operations:
     """What operators and probes ask.
 
     Args:
         census: counts what all processes of the gateway have done.
-        index: of the semantic tier, None when that is off.
+        index: of the semantic tier, None when that is off; ``loads`` follows the loading of its models.
         engines: by upstream name, the figures of each embedded engine (None while it is down).
     """
 
@@ -52,6 +62,7 @@ class Operations:
         store: Store,
         questions: QuestionFilter,
         index: VectorIndex | None,
+        loads: Loads | None,
         upstreams: Mapping[str, Upstream],
         engines: Mapping[str, EngineStats],
         *,
@@ -65,6 +76,7 @@ class Operations:
         self._store = store
         self._questions = questions
         self._index = index
+        self._loads = loads
         self._upstreams = upstreams
         self._engines = engines
         self._max_body = max_body
@@ -74,10 +86,12 @@ class Operations:
         await send_json(send, {"status": "ok", "version": __version__})
 
     async def readyz(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """200 when some upstream can answer; 503 until then."""
+        """200 when some upstream can answer and the models are loaded, or took too long; 503 until then."""
         ready = await self._ready()
-        status = 200 if any(ready.values()) else 503
-        await send_json(send, {"ready": status == 200, "upstreams": ready}, status)
+        loads = self._loads
+        status = 200 if any(ready.values()) and not (loads is not None and loads.pending) else 503
+        models = {"semantic": loads.state} if loads is not None else {}
+        await send_json(send, {"ready": status == 200, "upstreams": ready, **models}, status)
 
     async def models(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``GET /v1/models`` and ``/v1/models/NAME``."""
@@ -128,6 +142,7 @@ class Operations:
                 "version": __version__,
                 **census.metrics.summary(),
                 "workers": census.shares,
+                "levels": census.metrics.levels(),
                 "store": await self._store_stats(),
                 "question_filter": await self._question_stats(),
                 "index": await self._index_stats(),

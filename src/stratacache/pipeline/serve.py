@@ -95,8 +95,9 @@ class NotAdmitted(RequestError):
             if decision.reason == "shed"
             else "are not answered here"
         )
-        headers = (("retry-after", "5"),) if decision.reason == "shed" else ()
-        super().__init__(f"new questions {what}", status=429, code="not_admitted", headers=headers)
+        # What is turned away for good is not to be asked again, which the official clients otherwise do on a 429.
+        again = ("retry-after", "5") if decision.reason == "shed" else ("x-should-retry", "false")
+        super().__init__(f"new questions {what}", status=429, code="not_admitted", headers=(again,))
         self.decision = decision
 
 

@@ -113,11 +113,26 @@ def _master_and_database(topology: Topology, path: str) -> tuple[str, int]:
 def _tls(options: dict[str, str]) -> ssl.SSLContext:
     """Certificates and host names are always verified; an own authority is named by ``ca``."""
     ca, cert, key = options.pop("ca", None), options.pop("cert", None), options.pop("key", None)
+    for name, path in (("ca", ca), ("cert", cert), ("key", key)):
+        _require_readable(name, path)
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
             context.load_cert_chain(cert, key)
     except OSError as error:  # ssl.SSLError is one
+        given = ", ".join(
+            f"{name}={path}" for name, path in (("ca", ca), ("cert", cert), ("key", key)) if path
+        )
         reason = error.strerror or "no certificate or key in PEM form"
-        raise SettingsError(f"store: a TLS file cannot be used: {reason}") from None
+        raise SettingsError(f"store: a TLS file cannot be used ({given}): {reason}") from None
     return context
+
+
+def _require_readable(name: str, path: str | None) -> None:
+    """ssl says what is wrong with a file, and not with which."""
+    try:
+        if path is not None:
+            with open(path, "rb"):
+                pass
+    except OSError as error:
+        raise SettingsError(f"store: the TLS file {name}={path}: {error.strerror}") from None

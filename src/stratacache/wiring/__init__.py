@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from stratacache.clock import SystemClock
 from stratacache.consistency.audit import AuditLog
 from stratacache.consistency.invalidation import Invalidator
+from stratacache.errors import StoreError
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
@@ -31,7 +33,7 @@ from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
 from stratacache.ports import Clock, Store, Upstream
-from stratacache.settings import EmbeddedSettings, Settings, api_key
+from stratacache.settings import EmbeddedSettings, Settings, api_key, mask_url
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
 from stratacache.stores.near import NearCache
@@ -48,6 +50,7 @@ __all__ = ["SemanticModels", "System"]
 log = logging.getLogger(__name__)
 
 BREAKER_LEVELS: Mapping[BreakerState, float] = {"closed": 0.0, "half_open": 1.0, "open": 2.0}
+PROBE_TIMEOUT = 5.0  # seconds
 WRITEBACK_DRAIN = 10.0  # seconds that answers get to reach the store at shutdown
 
 
@@ -78,6 +81,8 @@ class System:
         )
         exact_settings = settings.tiers.exact
         backend = open_backend(settings.store, max_bytes=settings.store_max_bytes, clock=clock)
+        self._backend_store = backend.store
+        self._probe: asyncio.Task[None] | None = None
         self.bulletin, self.relay = backend.bulletin, backend.relay
         self._question_log = backend.question_log
         self.store, self.near = self._build_store(backend, clock)
@@ -179,6 +184,7 @@ class System:
             self.store,
             self.questions,
             self.semantic.index if self.semantic is not None else None,
+            self.semantic.warming if self.semantic is not None else None,
             self.upstreams,
             engines,
             max_body=max_body,
@@ -245,11 +251,28 @@ class System:
             self.semantic.start(self._reindexing.noted("gateway"))
         if self.bulletin is not None:
             await self.bulletin.start(self.hear)
+        if self._backend_store.waits:
+            self._probe = asyncio.create_task(self._probe_store(), name="probe store")
         for upstream in self.upstreams.values():
             await upstream.start()
 
+    async def _probe_store(self) -> None:
+        """Say once, at the start, that the store cannot be used: requests pass it over and would say nothing."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                await self._backend_store.get(bytes(16))
+        except (StoreError, TimeoutError) as error:
+            log.warning(
+                "the store %s does not answer (%s): until it does every request goes to the model",
+                mask_url(self.settings.store),
+                error or f"nothing is heard for {PROBE_TIMEOUT:g} s",
+            )
+
     async def stop(self) -> None:
         """Let finished answers reach the store, then close everything."""
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.gather(self._probe, return_exceptions=True)
         if not await self.writeback.drain(WRITEBACK_DRAIN):
             log.error("some answers did not reach the store within %.0f s", WRITEBACK_DRAIN)
         await self.pipeline.close()

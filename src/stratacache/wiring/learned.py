@@ -18,19 +18,20 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 60.0  # what a killed process had learned since the last time is lost
 
 
-def open_bound(settings: Settings, file: Path | None) -> Bound:
-    """The bound as ``file`` has it; a new one without it, or where it cannot be read."""
+def open_bound(settings: Settings, file: Path | None, verifier: str) -> Bound:
+    """The bound as ``file`` has it; a new one without it, or where it cannot be read or is of another ``verifier``."""
     limits = Limits(
         max_error=settings.tiers.semantic.max_error,
         scenes={name: one.max_error for name, one in settings.scenes.items() if one.max_error is not None},
     )
     try:
-        return Bound.restore(file.read_bytes(), limits) if file is not None else Bound(limits)
+        if file is not None:
+            return Bound.restore(file.read_bytes(), limits, verifier=verifier)
     except FileNotFoundError:
-        return Bound(limits)
+        pass
     except (OSError, ValueError) as error:
         log.warning("what was learned of semantic answers is lost (%s); it is learned anew", error)
-        return Bound(limits)
+    return Bound(limits, verifier=verifier)
 
 
 def slot_without_file(settings: Settings) -> Slot | None:

@@ -38,6 +38,7 @@ from stratacache.wiring.index import OpenIndex, Place, open_index
 from stratacache.wiring.learned import BoundKeeper, open_bound, slot_without_file
 from stratacache.wiring.reindex import Ended, Reindexer
 from stratacache.wiring.slots import Slot, take_slot
+from stratacache.wiring.warming import Warming
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,11 @@ class SemanticModels(msgspec.Struct, frozen=True):
     verifier_ready: Callable[[], Awaitable[None]] = at_once
     open: Callable[[Choice], Opened] | None = None
 
+    async def ready(self) -> None:
+        """Return when the models are loaded. Raises ModelError when one cannot be."""
+        await self.embedder_ready()
+        await self.verifier_ready()
+
 
 class SemanticParts(msgspec.Struct, frozen=True):
     """The semantic tier and what runs beside it."""
@@ -69,6 +75,7 @@ class SemanticParts(msgspec.Struct, frozen=True):
     models: SemanticModels
     opened: OpenIndex
     slot: Slot | None
+    warming: Warming
 
     @property
     def index(self) -> VectorIndex:
@@ -91,14 +98,11 @@ class SemanticParts(msgspec.Struct, frozen=True):
         """
         self.models.start()
         self.opened.start(ended)
-
-    async def ready(self) -> None:
-        """Return when the models are loaded. Raises ModelError when one cannot be."""
-        await self.models.embedder_ready()
-        await self.models.verifier_ready()
+        self.warming.start()
 
     async def close(self) -> None:
         """After the pipeline, which uses it."""
+        await self.warming.close()
         await self.opened.close()
         await self.models.embedder.close()
         await self.models.verifier.close()
@@ -132,7 +136,9 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     models = models or _build_models(ground, learned)
     if models is None:
         return None
-    place = Place(settings, ground.environ, clock, ground.store, ground.backend.question_log, slot)
+    backend = ground.backend
+    # The store itself: what runs in the background has the patience that a look-up lacks.
+    place = Place(settings, ground.environ, clock, backend.store, backend.question_log, slot)
     found = open_index(
         place, Opened(models.embedder, ready=models.embedder_ready), models.open or _cannot_open
     )
@@ -167,7 +173,7 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
         _watch(metrics, models.report, tuple(ground.settings.scenes))
     if models.alarms is not None:
         metrics.watch("stratacache_semantic_alarm", partial(_alarmed, models.alarms))
-    return SemanticParts(kindred, models, found, learned)
+    return SemanticParts(kindred, models, found, learned, Warming(models.ready, clock))
 
 
 def _cannot_open(choice: Choice) -> Opened:
@@ -223,7 +229,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         pool, budget=settings.budget, language=language_of, folder=folder, calibration=calibration
     )
     kept = slot.path("bound") if slot is not None else None
-    bound = open_bound(ground.settings, kept)
+    bound = open_bound(ground.settings, kept, verifier.fingerprint)
     keeper = BoundKeeper(bound, kept) if kept is not None else None
 
     def start() -> None:
