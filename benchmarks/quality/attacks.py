@@ -1,6 +1,6 @@
 """How many crafted questions get an attacker's answer to a victim, beside how many honest paraphrases are answered.
 
-    python -m benchmarks.quality.attacks [--limit N] [--show KIND]
+    python -m benchmarks.quality.attacks [--limit N] [--show KIND] [--write]
 
 A real gateway with the packaged models and default settings but for ``corroboration``, in front of a model server that
 answers every text differently. Each attack has a namespace of its own, in which the attacker asks the crafted text and
@@ -166,10 +166,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--limit", type=int, default=0, help="of the attacks, evenly; 0 for all")
+    parser.add_argument("--limit", type=int, default=900, help="of the attacks, evenly; 0 for all")
+    parser.add_argument("--write", action="store_true", help="write the figures to benchmarks/results")
     parser.add_argument("--show", help="print what came through of this kind, or of all")
     arguments = parser.parse_args()
     crafted = [*attacks(victims()), *(saved(FOUND) if FOUND.exists() else ())]
+    made = len(crafted)
     if arguments.limit:
         crafted = crafted[:: max(1, len(crafted) // arguments.limit)]
     rows = []
@@ -188,8 +190,8 @@ def main() -> None:
                 **msgspec.to_builtins(result),
             }
         )
-    if not arguments.limit:
-        write("attacks", COMMAND, {"settings": rows})
+    if arguments.write:
+        write("attacks", f"{COMMAND} --limit {arguments.limit} --write", {"made": made, "settings": rows})
 
 
 if __name__ == "__main__":

@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 
+from stratacache.policy.guards import lexicon
 from stratacache.policy.guards.finding import Finding
 from stratacache.policy.guards.pair import Pair
 from stratacache.policy.guards.reading import Reading, read
+from stratacache.policy.guards.stem import stem
+
+_COURTESIES = frozenset(
+    unit
+    for word in lexicon.words(lexicon.sections("function_words.txt")["courtesies"])
+    for unit in (word if word > "\u3400" else (stem(word),))
+)
 
 _ENDS = re.compile(
     '[?!。？！;；\n()（）\\[\\]{}—–|*"“”<>…]+|[:：]\\s*|\\.(?=\\s|$)|(?<=[^\x00-\x7f])\\.|\\s-\\s'
@@ -25,7 +33,7 @@ _MUCH = (4, 7)
 def sentences(reading: Reading) -> tuple[frozenset[str], ...]:
     """The content units of each sentence and parenthesis; of those that have any."""
     parts = (read(part).content for part in _ENDS.split(reading.text) if part and part.strip())
-    return tuple(frozenset(units) for units in parts if units)
+    return tuple(frozenset(units) for units in parts if units.keys() - _COURTESIES)
 
 
 def check(pair: Pair) -> list[Finding]:
@@ -41,7 +49,7 @@ def check(pair: Pair) -> list[Finding]:
     for sentence in parts if len(parts) > 1 else ():
         if 3 * len(sentence & asked.keys()) <= len(sentence):
             return [Finding("additions", "veto", f"none / {_shown(sentence)}")]
-    more = stored.keys() - asked.keys()
+    more = stored.keys() - asked.keys() - _COURTESIES
     han = sum(unit > "\u3400" for unit in more)
     if len(more) - pair.only_asked.total() >= (_MUCH[1] if han * 2 > len(more) else _MUCH[0]):
         return [Finding("additions", "veto", f"none / {_shown(more)}")]

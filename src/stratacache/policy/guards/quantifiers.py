@@ -19,9 +19,13 @@ _CHINESE = {word: kind for _, word, kind in _HAN}  # the longest first
 def quantifiers(reading: Reading) -> dict[str, str]:
     """The kinds of quantifier in a text, with the word that shows each. "What are some" asks for no part."""
     found = {}
+    found_what = "what" in reading.stems
     previous = ""
     for unit in reading.stems:
-        if unit in _ENGLISH and not (unit in (stem("some"), "all") and previous in ("be", "at", "after")):
+        empty = (unit == stem("some") and previous == "be" and found_what) or (
+            unit == "all" and previous in ("at", "after")
+        )
+        if unit in _ENGLISH and not empty:
             found[_ENGLISH[unit]] = unit
         previous = unit
     if reading.has_han:
@@ -39,6 +43,8 @@ def check(pair: Pair) -> list[Finding]:
         return []
     words = [asked[kind] for kind in left], [stored[kind] for kind in right]
     drops = [[unit for word in side for unit in (word if word > "\u3400" else (word,))] for side in words]
+    drops[0].append("of")
+    drops[1].append("of")
     sure = bool(left and right) and pair.differ_only_in(drops[0], drops[1])
     detail = f"{', '.join(words[0]) or 'none'} / {', '.join(words[1]) or 'none'}"
     return [Finding("quantifiers", "veto" if sure else "unsure", detail)]
