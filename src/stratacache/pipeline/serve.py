@@ -156,7 +156,15 @@ class Pipeline:
         before = await self._ask_kindred(request, key, plan, stages) if plan.semantic_first else None
         if isinstance(before, Answered):
             return before
-        found = await self._ask_exact(request, key, plan, stages, before)
+        if before is not None:
+            stages = before.stages
+        if plan.lookup or plan.store:  # the latter needs the snapshot
+            started = self._clock.monotonic()
+            looked = await self._look_up(key, plan)
+            stages = (*stages, ("exact", self._clock.monotonic() - started))
+            found = self._exact_says(request, key, plan, stages, looked, before)
+        else:
+            found = before or Unanswered(plan.bypass or "", stages)
         if not isinstance(found, Answered) and not plan.semantic_first:
             found = await self._ask_kindred(request, key, plan, stages, found)
         if isinstance(found, Answered):
@@ -174,17 +182,19 @@ class Pipeline:
             self._kindred.watch(request, key, plan, found.near, seat)
         return Boarded(seat, plan, found.reason or "tier_off", found.stages, found.has_stale)
 
-    async def _ask_exact(
-        self, request: Request, key: Key, plan: Plan, stages: Stages, before: Unanswered | None
+    def _exact_says(
+        self,
+        request: Request,
+        key: Key,
+        plan: Plan,
+        stages: Stages,
+        found: Hit | Miss,
+        before: Unanswered | None,
     ) -> Answered | Unanswered:
-        """The exact tier, after what came ``before``; also for the snapshot that an answer is stored under."""
-        if before is not None:
-            stages = before.stages
-        if not plan.lookup and not plan.store:
-            return before or Unanswered(plan.bypass or "", stages)
-        started = self._clock.monotonic()
-        found = await self._look_up(key, plan)
-        stages = (*stages, ("exact", self._clock.monotonic() - started))
+        """What the exact tier ``found``, after what came ``before``; also the snapshot that an answer is stored under.
+
+        No coroutine of its own: one more costs an exact hit 2 % of its time.
+        """
         versions: Versions | None
         if isinstance(found, Hit):
             if plan.lookup and speaks_to(found.entry, stream=request.stream):
