@@ -108,7 +108,7 @@ def miss_reasons() -> set[str]:
     stores = {error.code for error in (StoreError, StoreSlow, StoreDown)} | set(
         get_args(get_type_hints(Absent)["reason"])
     )
-    served = {word for node in ast.walk(function("pipeline/serve.py", "_ask_exact")) if isinstance(node, ast.IfExp)
+    served = {word for node in ast.walk(function("pipeline/serve.py", "_exact_says")) if isinstance(node, ast.IfExp)
               for word in texts(node.body)}  # fmt: skip
     decided = {call.args[2].value for call in calls(["pipeline/serve.py"], "describe")
                if isinstance(call.args[2], ast.Constant)}  # fmt: skip
