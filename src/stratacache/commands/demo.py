@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     console = Console(stderr=args.json)
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # or the gateway would outlive the demo
     with _gateway() as url:
         result = _run(url, console)
     if args.json:
