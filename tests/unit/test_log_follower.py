@@ -15,6 +15,7 @@ from stratacache.stores.memory_log import MemoryQuestionLog
 from stratacache.types import Candidate, IndexStats, Question
 from stratacache.vectors import follower as module
 from stratacache.vectors.follower import LogFollower
+from stratacache.vectors.swapping import StampedVector
 
 DIMENSION = 4
 
@@ -211,6 +212,32 @@ async def test_other_embedders_questions_are_embedded_aside(world: World) -> Non
     assert world.embedder.most == 2
     stats = world.follower.stats()
     assert (stats.embedded, stats.pending, stats.lag) == (5, 0, 0.0)
+
+
+async def test_a_vector_that_was_made_while_the_embedder_changed_is_made_anew(world: World) -> None:
+    plain = world.embedder.embed
+
+    async def stamped(text: str) -> Vector:
+        made_by = world.embedder.fingerprint
+        vector = (await plain(text)).view(StampedVector)
+        vector.fingerprint = made_by
+        return vector
+
+    world.embedder.embed = stamped  # type: ignore[method-assign]
+    world.embedder.go.clear()
+    await world.log.append([world.record("a", by="theirs")])
+    world.follower.start()
+    await world.until(lambda: world.embedder.asked)
+    world.embedder.fingerprint = "next"
+    world.embedder.go.set()
+    await world.settled()
+    ((_, vector),) = world.index.questions.values()
+    assert isinstance(vector, StampedVector)
+    assert (vector.fingerprint, world.embedder.asked) == ("next", ["a", "a"])
+    await world.log.append([world.record("b", by="ours")])  # the embedder's own, until a moment ago
+    await world.settled()
+    assert world.embedder.asked == ["a", "a", "b"]
+    assert world.follower.stats().failed == 0
 
 
 @pytest.mark.parametrize("later", ["removal", "ours", "theirs"])
