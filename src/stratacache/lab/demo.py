@@ -319,8 +319,10 @@ class Demo:
 def explained(semantic: JSON) -> str:
     """Why the semantic tier lets a question pass, in a few words, from what ``explain`` tells of the nearest one."""
     looks = semantic.get("looks") or ()
-    if not looks:
+    if not looks and semantic["reason"] == "no_candidate":
         return "no stored question of its language is near"
+    if not looks:
+        return "of a kind whose answers are not shared"
     verified = [look for look in looks if look["probability"] is not None]
     if verified:
         likeliest = max(verified, key=lambda look: look["probability"])
