@@ -16,7 +16,7 @@ from stratacache.policy.fields import BYPASS_REASONS
 from stratacache.tiers.semantic import NOTHING_NEAR
 from stratacache.types import Absent, PutResult
 
-NOT_CACHEABLE = ("time_bound", "personal", "ambiguous", "creative", "context_dependent")
+NOT_CACHEABLE = ("time_bound", "personal", "ambiguous", "creative", "context_dependent", "unclassified")
 PAGE = ROOT / "docs" / "guide" / "reasons.md"
 GATEWAY = ("consistency", "dialects", "gateway", "models", "pipeline", "tiers", "upstream")
 """Packages whose errors clients see. The engine's own errors are passed on and documented with the engine."""

@@ -21,7 +21,8 @@ from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.bound.pooled import Alarm, ObservedError
-from stratacache.policy.cacheability import classify
+from stratacache.policy.cacheability import Cacheability, classify, unclassified
+from stratacache.policy.cacheability.model import packaged
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
 from stratacache.ports import Clock, Embedder, Store, Upstream, VectorIndex, Verifier
@@ -213,6 +214,16 @@ def _alarmed(alarms: Callable[[], Sequence[Alarm]]) -> dict[str, float]:
     return raised
 
 
+def _classifier() -> Callable[[str], Cacheability]:
+    """The cacheability classifier; without its weights nothing is cacheable."""
+    try:
+        packaged()
+    except ModelError as error:
+        log.error("the semantic tier leaves every question alone (unclassified): %s", error)
+        return unclassified
+    return classify
+
+
 def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     """What the settings name; loading begins with ``start``."""
     settings = ground.settings.tiers.semantic
@@ -247,7 +258,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         embedder=opened.embedder,
         verifier=verifier,
         bound=bound,
-        decisions=Decisions(classify, language_of, examine),
+        decisions=Decisions(_classifier(), language_of, examine),
         report=bound.report,
         alarms=bound.alarms,
         start=start,

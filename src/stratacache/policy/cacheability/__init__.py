@@ -15,7 +15,15 @@ from stratacache.policy.cacheability.gates import GATES, gate
 from stratacache.policy.cacheability.model import KINDS, RISKS, LinearModel, packaged
 
 Kind = Literal[
-    "fact", "howto", "definition", "time_bound", "personal", "ambiguous", "creative", "context_dependent"
+    "fact",
+    "howto",
+    "definition",
+    "time_bound",
+    "personal",
+    "ambiguous",
+    "creative",
+    "context_dependent",
+    "unclassified",
 ]
 Risk = Literal["none", "finance", "medical", "account"]
 Topic = Literal["small_talk", "knowledge", "realtime", "business", "general"]
@@ -24,7 +32,7 @@ CACHEABLE: Final = frozenset({"fact", "howto", "definition"})
 REASONS: Final = frozenset(KINDS) | GATES
 """Every word that :attr:`Cacheability.reason` can be."""
 
-MIN_CACHEABLE: Final = 0.6
+MIN_CACHEABLE: Final = 0.65
 """Least probability of the cacheable kinds: a wrong yes may tell a wrong answer, a wrong no only costs a call."""
 
 
@@ -52,6 +60,11 @@ def classify(question: str) -> Cacheability:
         ModelError: the packaged weights are missing or not those that were released.
     """
     return classify_with(packaged(), question)
+
+
+def unclassified(question: str) -> Cacheability:
+    """What stands in for :func:`classify` where its weights are unusable: nothing is cacheable."""
+    return Cacheability("unclassified", False, "unclassified", True, "none", "general", 1.0)
 
 
 def classify_with(model: LinearModel, question: str) -> Cacheability:
@@ -88,4 +101,4 @@ def _topic(kind: str, signals: set[str]) -> Topic:
     return "knowledge" if kind in ("howto", "definition") else "general"
 
 
-__all__ = ["CACHEABLE", "REASONS", "Cacheability", "classify", "classify_with"]
+__all__ = ["CACHEABLE", "REASONS", "Cacheability", "classify", "classify_with", "unclassified"]

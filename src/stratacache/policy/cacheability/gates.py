@@ -61,8 +61,6 @@ def gate(text: str) -> tuple[str, str] | None:
     if language == "none":
         return "ambiguous", "no_words"
     han, latin = len(_HAN.findall(text)), len(_LATIN_WORD.findall(text))
-    if latin + han <= 1:
-        return "ambiguous", "one_word"
-    if language in ("en", "zh") or (language == "mixed" and han):
-        return None
-    return "ambiguous", "language"
+    if language not in ("en", "zh") and not (language == "mixed" and han):
+        return "ambiguous", "language"
+    return ("ambiguous", "one_word") if latin + han <= 1 else None

@@ -65,10 +65,12 @@ class Report:
         """A table for people; ``errors`` appends each wrong question, which only tuning on training rows may see."""
         exact = sum(n for (want, got), n in self.kinds.items() if want == got)
         lines = [
-            f"  questions {self.count}, accuracy {self.accuracy:.4f}, weighted {self.weighted:.4f}"
-            f" (wrong yes {self.wrong_yes}, wrong no {self.wrong_no}),"
-            f" kind {exact / self.count:.3f}, risk {self.right_risk / self.count:.3f},"
-            f" stands alone {self.right_alone / self.count:.3f}"
+            (
+                f"  questions {self.count}, accuracy {self.accuracy:.4f}, weighted {self.weighted:.4f}"
+                f" (wrong yes {self.wrong_yes}, wrong no {self.wrong_no}),"
+                f" kind {exact / self.count:.3f}, risk {self.right_risk / self.count:.3f},"
+                f" stands alone {self.right_alone / self.count:.3f}"
+            )
         ]
         for position in (0, 1):
             parts = [f"{name} {share:.3f} of {n}" for name, (n, share) in self.by(position).items()]

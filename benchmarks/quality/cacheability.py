@@ -1,0 +1,89 @@
+"""Figures of the cacheability classifier on its held-out questions, its speed, and what it says of natural questions.
+
+    python -m benchmarks.quality.cacheability [--data DIR]
+
+The held-out questions are of domains that no training question is of. With ``--data``, a folder of pair sets, the share
+of their questions that is cacheable is measured too: a sanity check, as these have no labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.report import median, write
+from stratacache.policy.cacheability import classify
+from stratacache.policy.cacheability.model import packaged
+from stratacache.training.cacheability.evaluate import Report, report
+from stratacache.training.cacheability.questions import Row, digest_of, hand_written
+
+COMMAND = "python -m benchmarks.quality.cacheability"
+SETS = ("qqp_gptcache", "lcqmc", "bq_corpus", "afqmc")
+SAMPLE = 2000
+ROUNDS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path)
+    data: Path | None = parser.parse_args().data
+    held_out = [row for row in hand_written() if row.split == "test"]
+    measured = report(packaged(), held_out)
+    print(measured.text())
+    figures: dict[str, Any] = {
+        "held_out": accuracy(measured, held_out),
+        "milliseconds": speed([row.text for row in held_out]),
+    }
+    if data is not None:
+        figures["natural"] = {name: natural(data / "pairs" / name / "pairs.jsonl") for name in SETS}
+    print(msgspec.json.encode({key: figures[key] for key in figures if key != "held_out"}).decode())
+    print(write("cacheability", COMMAND, figures))
+
+
+def accuracy(measured: Report, held_out: list[Row]) -> dict[str, Any]:
+    return {
+        "digest": digest_of(held_out),
+        "questions": measured.count,
+        "accuracy": round(measured.accuracy, 4),
+        "accuracy_wrong_yes_counted_twice": round(measured.weighted, 4),
+        "wrong_yes": measured.wrong_yes,
+        "wrong_no": measured.wrong_no,
+        "risk": round(measured.right_risk / measured.count, 4),
+        "stands_alone": round(measured.right_alone / measured.count, 4),
+        "by_language": measured.by(0),
+        "by_kind": measured.by(1),
+    }
+
+
+def speed(texts: list[str]) -> dict[str, float]:
+    """Median and 99th percentile of the best of some rounds, per question."""
+    best = [float("inf")] * len(texts)
+    for _ in range(ROUNDS):
+        for number, text in enumerate(texts):
+            begin = time.perf_counter()
+            classify(text)
+            best[number] = min(best[number], (time.perf_counter() - begin) * 1000)
+    return {"median": round(median(best), 3), "p99": round(sorted(best)[len(best) * 99 // 100], 3)}
+
+
+def natural(path: Path) -> dict[str, Any]:
+    """The share of a sample of a set's questions that is cacheable, and the reasons given."""
+    texts: set[str] = set()
+    for line in path.read_text("utf-8").splitlines():
+        pair = msgspec.json.decode(line)
+        texts |= {pair["q1"], pair["q2"]}
+    said = [classify(text) for text in random.Random(1).sample(sorted(texts), SAMPLE)]
+    reasons = Counter(one.reason for one in said)
+    return {"cacheable": sum(one.cacheable for one in said) / SAMPLE, "reasons": dict(reasons.most_common())}
+
+
+if __name__ == "__main__":
+    main()
