@@ -166,14 +166,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--limit", type=int, default=900, help="of the attacks, evenly; 0 for all")
+    parser.add_argument(
+        "--limit", type=int, default=900, help="of the attacks made by rule, evenly; 0 for all"
+    )
     parser.add_argument("--write", action="store_true", help="write the figures to benchmarks/results")
     parser.add_argument("--show", help="print what came through of this kind, or of all")
     arguments = parser.parse_args()
-    crafted = [*attacks(victims()), *(saved(FOUND) if FOUND.exists() else ())]
+    crafted = list(attacks(victims()))
     made = len(crafted)
     if arguments.limit:
         crafted = crafted[:: max(1, len(crafted) // arguments.limit)]
+    crafted += saved(FOUND) if FOUND.exists() else []
     rows = []
     for name, corroboration, apart in SETTINGS:
         result = asyncio.run(run(crafted, corroboration, apart=apart))
