@@ -91,20 +91,15 @@ def e5_cosines(pairs: Sequence[Pair]) -> NDArray[np.float32]:
     return np.fromiter(products, np.float32, len(pairs))
 
 
-def worst(pairs: Sequence[Pair], logits: NDArray[np.float32]) -> list[dict[str, Any]]:
-    """The pairs whose score is furthest on the wrong side. Their texts stay out of the committed report."""
-    wrong = np.where([pair.label == 1 for pair in pairs], -logits, logits)
+def worst(pairs: Sequence[Pair], scores: NDArray[np.float32]) -> list[dict[str, Any]]:
+    """Those pairs of each label whose score is furthest on the wrong side. Their texts stay out of the report."""
+    found = []
+    for label, wrong in ((0, -scores), (1, scores)):
+        ordered = [int(n) for n in np.argsort(wrong, kind="stable") if pairs[n].label == label]
+        found += [(pairs[n], float(scores[n])) for n in ordered[: WORST // 2]]
     return [
-        {
-            "q1": p.q1,
-            "q2": p.q2,
-            "label": p.label,
-            "source": p.source,
-            "kind": p.kind,
-            "logit": float(logits[n]),
-        }
-        for n in np.argsort(-wrong)[:WORST]
-        for p in (pairs[n],)
+        {"q1": p.q1, "q2": p.q2, "label": p.label, "source": p.source, "kind": p.kind, "score": score}
+        for p, score in found
     ]
 
 
