@@ -54,21 +54,37 @@ _WHY_CHINESE = re.compile(
 )
 
 
+def _is_kept(text: str) -> bool:
+    return len(text) > MAX_CHARS or _ABOUT_WORDS.search(text.lower()) is not None
+
+
+def without_courtesies(text: str) -> str:
+    """The question in ``text`` without greeting, thanks and "can you tell me"; "" when there is none.
+
+    Without closing punctuation too. A text that is long, or about words ("how to say no, thanks"), is only that.
+    Linear in ``len(text)``.
+    """
+    text = text.strip().rstrip(_ENDING)
+    if _is_kept(text):
+        return text
+    text = text.replace("\u2019", "'")
+    while True:
+        shorter = _START.sub("", text, count=1) if _START.match(text) else text
+        shorter = _PARTICLE.sub("", _END.sub("", shorter).rstrip(_ENDING))
+        if shorter == text:
+            return text
+        text = shorter
+
+
 def plain_wording(question: str) -> str:
     """The plain wording; two questions with equal ones ask the same. Pure, idempotent, linear in ``len(question)``.
 
     It is compared, never sent or shown. Empty when the text holds nothing but courtesies.
     """
     text = normalise(question)
-    if len(text) > MAX_CHARS or _ABOUT_WORDS.search(text.lower()):
+    if _is_kept(text):
         return text
-    text = text.replace("\u2019", "'").strip().rstrip(_ENDING)
-    while True:
-        shorter = _START.sub("", text, count=1) if _START.match(text) else text
-        shorter = _PARTICLE.sub("", _END.sub("", shorter).rstrip(_ENDING))
-        if shorter == text:
-            break
-        text = shorter
+    text = without_courtesies(text)
     lowered = text[:24].lower()
     opening = _HOW.match(lowered) or _WHAT_IS.match(lowered)
     if opening is not None:

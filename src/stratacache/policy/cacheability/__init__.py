@@ -13,6 +13,7 @@ import msgspec
 from stratacache.policy.cacheability.features import SIGNALS, features_of
 from stratacache.policy.cacheability.gates import GATES, gate
 from stratacache.policy.cacheability.model import KINDS, RISKS, LinearModel, packaged
+from stratacache.policy.wording import without_courtesies
 
 Kind = Literal[
     "fact",
@@ -73,7 +74,7 @@ def classify_with(model: LinearModel, question: str) -> Cacheability:
     if gated is not None and gated[1] != "personal_data":
         kind, reason = gated
         return Cacheability(cast(Kind, kind), False, reason, True, "none", "general", 1.0)
-    signals, ngrams = features_of(question)
+    signals, ngrams = features_of(_asked(question))
     scores = model.scores(signals, ngrams)
     risk: Risk = RISKS[max(range(len(RISKS)), key=scores.risks.__getitem__)]
     alone = scores.alone >= 0.5
@@ -89,6 +90,12 @@ def classify_with(model: LinearModel, question: str) -> Cacheability:
         confidence = share if worth else 1 - share
     topic = _topic(best, {SIGNALS[number] for number in signals})
     return Cacheability(cast(Kind, best), worth and alone, best, alone, risk, topic, confidence)
+
+
+def _asked(question: str) -> str:
+    """The question itself: how politely it is put says nothing of its answer."""
+    plain = without_courtesies(question)
+    return plain + "?" if plain and question.rstrip().endswith(("?", "\uff1f")) else plain or question
 
 
 def _topic(kind: str, signals: set[str]) -> Topic:
