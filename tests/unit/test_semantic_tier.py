@@ -355,3 +355,39 @@ async def test_a_refused_answer_is_never_served() -> None:
     digest = await bench.stored(chat(STORED))
     bench.entries[digest] = msgspec.structs.replace(bench.entries[digest], negative=True)
     assert (await bench.ask(chat(ASKED))).reason == "entry_gone"
+
+
+async def test_what_only_lacks_corroboration_is_worth_comparing_with_a_fresh_answer() -> None:
+    bench = Bench(Limits(corroboration=1))
+    bench.verifier.otherwise = 0.95
+    digest = await bench.stored(chat(STORED, user="eve"))
+    near = await bench.ask(chat(ASKED, user="bob"))
+    assert (near.hit, near.reason) == (None, "uncorroborated")
+    assert near.rival is not None
+    assert near.rival.candidate.question.digest == digest
+    bench.verifier.otherwise = 0.1
+    assert (await bench.ask(chat(ASKED, user="bob"))).rival is None
+
+
+async def test_no_budget_of_errors_buys_what_is_improbable_or_in_doubt() -> None:
+    bench = Bench()
+    bench.bound.serves = bench.bound.explores = 0.0
+    await bench.stored(chat(STORED))
+    for asked, probability, reason in (
+        (ASKED, 0.69, "explored"),
+        (ASKED, 0.29, "unverified"),
+        (f"{ASKED} maybe", 0.84, "explored"),  # a guard has doubts
+    ):
+        bench.verifier.otherwise = probability
+        near = await bench.ask(chat(asked))
+        assert (near.hit, near.reason) == (None, reason)
+    for asked, probability in ((ASKED, 0.7), (f"{ASKED} maybe", 0.85)):
+        bench.verifier.otherwise = probability
+        assert (await bench.ask(chat(asked))).hit is not None
+
+
+async def test_the_verifier_sees_words_without_invisible_characters() -> None:
+    bench = Bench()
+    await bench.stored(chat(f"{STORED} n\u200bo"))
+    await bench.ask(chat(f"{ASKED} now\u2060here"))
+    assert bench.verifier.asked == [(f"{ASKED} nowhere", f"{STORED} no")]
