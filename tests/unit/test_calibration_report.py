@@ -82,6 +82,16 @@ def test_few_pairs_and_a_verifier_that_is_worse_than_none_change_nothing() -> No
     assert report.calibration == PLAIN.languages
 
 
+def test_pairs_that_all_hang_together_judge_no_fit() -> None:
+    pairs = [
+        Scored(LabelledPair("one question", f"other {number}", one.pair.same), "en", False, one.logit)
+        for number, one in enumerate(scored(4000, a=0.5, b=-1.0))
+    ]
+    (found,) = assess(pairs, PLAIN, lambda _: 0.01, 0.98).languages
+    assert found.proposed is None
+    assert found.loss[0] == found.loss[1]
+
+
 def test_languages_and_scenes_have_figures_of_their_own() -> None:
     pairs = [*scored(500, scene="support"), *scored(500, a=2.0, seed=2, language="zh")]
     report = assess(pairs, PLAIN, {"support": 0.005, "default": 0.05}.__getitem__, 0.98)

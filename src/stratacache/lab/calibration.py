@@ -147,7 +147,9 @@ def _language(
         [now.probability(logit) if ok else 0.0 for logit, ok in zip(logits, asked, strict=True)]
     )
     fit = None if name == OTHER else _fit(logits[asked], labels[asked])
-    after = _out_of_fold(scored, logits, labels, asked, now) if fit is not None else before
+    after = _out_of_fold(scored, logits, labels, asked) if fit is not None else None
+    if after is None:
+        fit, after = None, before
     # A vetoed pair is below every threshold.
     reached = np.where(asked, logits, -np.inf)
     _, threshold = recall_at(reached, labels, precision)
@@ -183,9 +185,11 @@ def _out_of_fold(
     logits: Floats,
     labels: NDArray[np.integer],
     asked: NDArray[np.bool_],
-    now: Sigmoid,
-) -> Floats:
-    """Pairs that share a question, directly or by others, are in one fold: none is judged by itself."""
+) -> Floats | None:
+    """Each pair's probability by a fit without its fold, None when the pairs outside some fold are too few for one.
+
+    Pairs that share a question, directly or by others, are in one fold: none is judged by itself.
+    """
     pairs = [Pair(one.pair.asked, one.pair.stored, int(one.pair.same), "en", "") for one in scored]
     fold = np.array(
         [int(hashlib.sha256(name.encode()).hexdigest(), 16) % FOLDS for name in components(pairs)]
@@ -194,7 +198,11 @@ def _out_of_fold(
     for number in range(FOLDS):
         inside = asked & (fold == number)
         outside = asked & (fold != number)
-        sigmoid = _fit(logits[outside], labels[outside]) or now
+        if not inside.any():
+            continue
+        sigmoid = _fit(logits[outside], labels[outside])
+        if sigmoid is None:
+            return None
         probabilities[inside] = [sigmoid.probability(float(logit)) for logit in logits[inside]]
     return probabilities
 
