@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
 import os
 import random
@@ -31,9 +32,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality.stream_methods import BOUNDS, Examined, Method, methods
-from benchmarks.quality.stream_scores import Scores, Vectors, Verified, embed, neighbours, simulated
+from benchmarks.quality.stream_scores import (
+    Scores,
+    Vectors,
+    Verified,
+    embed,
+    neighbours,
+    simulated,
+    weights_hash,
+)
 from benchmarks.quality.streams import Labelled, Pool, from_intents, from_pairs
-from benchmarks.report import write
+from benchmarks.report import RESULTS, write
 from stratacache.models.verifier import WEIGHTS
 from stratacache.training.pairs import read_manifest, read_pairs, split
 
@@ -157,12 +166,26 @@ def run(stream: str, options: Options) -> dict[str, Any]:
             found[name] = _measure(pool, near, cosines, make, bound, options.seeds)
             shown = {key: value for key, value in found[name].items() if isinstance(value, float)}
             print(f"{stream} {name:28}", "  ".join(f"{k} {v:.4f}" for k, v in shown.items()), flush=True)
+    return {"questions": len(pool.texts), "could_be_served": pool.repeats, "methods": found}
+
+
+def compare(found: dict[str, Any]) -> None:
+    """Add to ours how many times vCache's hits they are, as the median over the seeds."""
     for bound in BOUNDS:
         ours, floor = found.get(f"ours {bound}"), found.get(f"vCache {bound}")
         if ours and floor:
             pairs = zip(ours["by_seed"]["hits"], floor["by_seed"]["hits"], strict=True)
             ours["hits_by_vcache"] = float(np.median([mine / max(its, 1e-6) for mine, its in pairs]))
-    return {"questions": len(pool.texts), "could_be_served": pool.repeats, "methods": found}
+
+
+def completed(stream: str, figures: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """With the figures of methods that were not measured now, from a run of equal questions and orders."""
+    file = RESULTS / f"stream_{stream}.json"
+    if file.exists():
+        before = json.loads(file.read_text("utf-8"))
+        if (before["questions"], before["seeds"]) == (figures["questions"], seeds):
+            figures["methods"] = before["methods"] | figures["methods"]
+    return figures
 
 
 def _measure(
@@ -189,7 +212,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=WEIGHTS, help="folder of the verifier")
     parser.add_argument("--simulated", type=float, metavar="AUC")
     parser.add_argument("--cache", type=Path, help="folder for logits")
-    parser.add_argument("--only", default="", help="methods whose name contains this; nothing is kept")
+    parser.add_argument(
+        "--only", default="", help="methods whose name contains this; the figures of the others stay"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="streams at a time")
     args = parser.parse_args()
     if args.data is None:
@@ -200,11 +225,15 @@ def main() -> None:
     streams = args.streams.split(",")
     with ProcessPoolExecutor(args.jobs) as workers:
         found = list(workers.map(run, streams, [options] * len(streams)))
-    if args.only or args.first_seed:
+    if args.first_seed:
         return
     verifier = "packaged" if args.model == WEIGHTS else "another"
     for stream, figures in zip(streams, found, strict=True):
+        if args.only:
+            completed(stream, figures, args.seeds)
+        compare(figures["methods"])
         about = {"verifier": verifier if args.simulated is None else f"simulated, AUC {args.simulated}"}
+        about["weights"] = weights_hash(args.model)[:16]
         print(write(f"stream_{stream}", COMMAND, {**about, "seeds": args.seeds, **figures}))
 
 
