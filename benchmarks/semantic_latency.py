@@ -285,7 +285,9 @@ def _tell(child: subprocess.Popen[str]) -> None:
 def figures_of(raw: dict[str, Any]) -> dict[str, Any]:
     """What is reported of what was measured."""
     hits = [answer for answer in raw["near"] if answer.tier == "semantic"]
-    nothing = [answer for answer in raw["on"] if answer.reason == "no_candidate"]
+    nothing = [
+        answer for answer in raw["on"] if answer.reason == "not_found" and "verify" not in answer.stages
+    ]
     off, on = summary(raw["off"]), summary(nothing or raw["on"])
     alone = {name: report.median([one[name] for one in raw["alone"]]) for name in raw["alone"][0]}
     verified = summary(hits) if hits else {}
