@@ -141,6 +141,7 @@ class Dependency:
         self._name = name
         self._clock = clock
         self._breaker = Breaker()
+        self._answered = 0  # calls
 
     def current(self) -> BreakerState:
         """The state of its breaker."""
@@ -154,10 +155,13 @@ class Dependency:
         """
         if not self._breaker.allows(self._clock.monotonic()):
             raise Passed(f"{self._name}_down")
+        answered = self._answered
         try:
             async with asyncio.timeout_at(until):
                 answer = await call()
         except TimeoutError:
+            if self._answered > answered:  # it answers others: busy, and no better for being left alone
+                raise Passed(f"{self._name}_slow") from None
             raise self._failed(f"{self._name}_slow", "it did not answer in time") from None
         except (ModelError, VectorIndexError) as error:
             if error.code in _BLAMELESS:
@@ -166,6 +170,7 @@ class Dependency:
         except Exception as error:  # a look-up never raises: the request has a model to go to
             log.exception("the %s failed in a way that it does not announce", self._name)
             raise self._failed(f"{self._name}_error", repr(error)) from error
+        self._answered += 1
         if self._breaker.succeeded():
             log.warning("the %s answers again", self._name)
         return answer
