@@ -18,7 +18,7 @@ _LINKS = 16
 _EXPANSION_ADD = 96
 _EXPANSION_SEARCH = 96, 1024  # candidates kept in a search, at least and at most
 _WIDE_FROM = (
-    25_000  # rows from which on that grows, with the root of their number (benchmarks/vector_recall.py: .73 else at a million)
+    25_000  # rows; more are searched wider by the root of their number: recall fell to .73 at a million
 )
 _NODE_BYTES = 220  # links, key and the vector's address, measured
 _TOGETHER = 8  # rows inserted while searches wait: about 2 ms
