@@ -182,15 +182,16 @@ class SemanticTier:
     def _examine(
         self, inquiry: Inquiry, asked: Asked, found: Sequence[tuple[Candidate, Scoped]]
     ) -> list[Contender]:
-        """Those that no guard vetoes, the most promising first."""
+        """Those that no guard vetoes, the most promising first, with none that could only come after enough of them."""
         words = plain_wording(asked.question)
-        contenders = []
+        contenders: list[Contender] = []
         for candidate, scope in found:
             stored = candidate.question.text
+            same = words != "" and plain_wording(stored) == words
+            if not same and sum(one.sure for one in contenders) >= self._limits.verify:
+                continue  # a nearer one will be verified in its place, and guards take time of the event loop
             said = self._decisions.examine(asked.question, stored)
-            one = inquiry.examined(
-                candidate, scope, said, same=words != "" and plain_wording(stored) == words
-            )
+            one = inquiry.examined(candidate, scope, said, same=same)
             if one is not None:
                 contenders.append(one)
         contenders.sort(key=lambda one: (not one.same, not one.sure, -one.candidate.similarity))
