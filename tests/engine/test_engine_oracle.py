@@ -98,9 +98,13 @@ def test_logits_are_close_on_a_long_prompt_in_uneven_chunks(folder: Path, oracle
     torch.testing.assert_close(seen[-1], wanted, atol=2e-3, rtol=0)
 
 
-def test_bfloat16_answers_sensibly(
-    folder: Path, tokenizer: Tokenizer, prompts: list[tuple[int, ...]]
-) -> None:
+def test_bfloat16_is_near_float32(folder: Path, prompts: list[tuple[int, ...]], oracle: Any) -> None:
+    """Its words may differ, by processor and by number of threads; what it thinks of them hardly."""
     engine = Engine(*load(folder, "bfloat16"), EngineConfig(num_blocks=16, dtype="bfloat16"))
-    answers = Answers(engine).run(ask(0, prompts, tokens=7))
-    assert "Paris" in tokenizer.decode(answers.tokens["0"])
+    seen: list[torch.Tensor] = []
+    forward = engine.model.forward
+    engine.model.forward = lambda work: seen.append(forward(work)) or seen[-1]  # type: ignore[method-assign]
+    Answers(engine).run(Generation("short", prompts[0], 1, GREEDY))
+    with torch.inference_mode():
+        wanted = oracle(torch.tensor([prompts[0]]), logits_to_keep=1).logits[0, -1]
+    assert torch.cosine_similarity(seen[-1].float().reshape(-1), wanted, dim=0) > 0.99

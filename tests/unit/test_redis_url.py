@@ -70,7 +70,7 @@ def test_without_the_s_nothing_is_dialled_with_tls() -> None:
         ("redis+sentinel://:hunter2@h", "name the master"),
         ("redis://:hunter2@h?ssl=hunter2", "option that it does not know"),
         ("redis://:hunter2@h?tls_name=hunter2", "option that it does not know"),
-        ("rediss://:hunter2@h?ca=/nowhere/hunter2", "No such file"),
+        ("rediss://:hunter2@h?ca=/nowhere/ca.pem", "ca=/nowhere/ca.pem: No such file"),
         ("rediss://:hunter2@h?cert=/dev/null&key=/dev/null", "PEM"),
         ("redis+ring://:hunter2@h", "redis://"),
     ],
