@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -105,7 +106,11 @@ def alive(process: int) -> bool:
 def children() -> set[str]:
     """The children of this process, running or not yet waited for; servers of other tests are among them."""
     threads = Path(f"/proc/{os.getpid()}/task").iterdir()
-    return {child for thread in threads for child in (thread / "children").read_text().split()}
+    found: set[str] = set()
+    for thread in threads:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found.update((thread / "children").read_text().split())
+    return found
 
 
 async def test_a_request_waits_for_the_start_and_is_answered(bench: Bench) -> None:
