@@ -1,6 +1,6 @@
 """What the semantic tier costs: latency of a miss with nothing near and of a verified hit, memory, loop, overload.
 
-    taskset -c 1 python -m benchmarks.semantic_latency [--entries N]
+    python -m benchmarks.semantic_latency [--entries N]
 
 A gateway with its default models and ``--entries`` questions in one partition: 400 real ones, asked through it, and
 unit vectors in clusters about them that are too far to be candidates. Twenty clients ask at random times, at a rate
@@ -44,7 +44,7 @@ from benchmarks.loadgen import chat_request
 from benchmarks.loop_stalls import time_callbacks
 from stratacache.types import Question
 
-COMMAND = "taskset -c 1 python -m benchmarks.semantic_latency"
+COMMAND = "python -m benchmarks.semantic_latency"
 CLIENTS = 20
 MAX_ERROR = 0.2
 STORED = "What is the warranty period of a {} {}?"
