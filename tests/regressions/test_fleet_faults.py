@@ -282,7 +282,7 @@ async def test_one_instance_has_one_flight_at_a_place(one: Instance, shared: Sha
 
 
 def flight() -> Flight:
-    return Flight(KEY, SNAPSHOT, PLAIN, b"place")
+    return Flight(KEY, SNAPSHOT, PLAIN, b"place", lambda _: None)
 
 
 def frames(*steps: Callable[[Flight], None]) -> list[bytes]:

@@ -52,7 +52,7 @@ class LosingRelay(FakeRelay):
     async def follow(self, place: bytes, heard: int) -> Followed:
         if heard:
             raise StoreError("connection lost")
-        flight = Flight(KEY, None, {}, place)
+        flight = Flight(KEY, None, {}, place, lambda _: None)
         flight.depart(Head(200, (), streaming=True, seconds=0.0))
         return Followed(FrameWriter(flight).news(), led=True)
 

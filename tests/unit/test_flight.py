@@ -238,3 +238,17 @@ async def test_after_the_grace_a_silent_call_for_an_invalidated_tag_is_given_up(
     assert (silent.cancelled, streaming.cancelled, other.cancelled) == (True, False, False)
     for seat in seats:
         seat.leave()
+
+
+async def test_who_fails_is_off_the_table_at_once_though_the_call_goes_on() -> None:
+    table, script = FlightTable(), Script()
+    seat = table.board(KEY, SNAPSHOT, True, script, share=True)
+    await settle()
+    seat.flight.fail(UpstreamError("stored meanwhile"))
+    table.check()
+    assert len(table) == 0
+    assert seat.flight.closed.is_set()
+    assert table.board(KEY, SNAPSHOT, True, script, share=True).led
+    script.finish.set()
+    await settle()
+    seat.leave()

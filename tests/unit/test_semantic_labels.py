@@ -72,7 +72,7 @@ class Bench:
     async def label(self, fresh: str | None, *, done: bool = True) -> list[str]:
         """What a fresh answer comes to; None is a call that failed."""
         key = keyed(ASKED)
-        flight = Flight(key, (), ASKED.body, b"place")
+        flight = Flight(key, (), ASKED.body, b"place", lambda _: None)
         if fresh is None:
             flight.fail(UpstreamError("down"))
         else:

@@ -90,20 +90,16 @@ class Caller:
                 finally:
                     await response.close()
         except UpstreamError as failure:
-            self._fail(flight, failure)
+            flight.fail(failure)
             return
         except Exception:
             log.exception("an upstream call failed in a way that no upstream announces")
-            self._fail(flight, UpstreamError("the gateway failed while it called the upstream"))
+            flight.fail(UpstreamError("the gateway failed while it called the upstream"))
             return
         seconds = self._clock.monotonic() - started
         self._recorder.called(request.upstream, seconds, landing.usage)
         self._admit(request, plan, flight, landing, seconds)
         flight.land(landing)
-
-    def _fail(self, flight: Flight, failure: UpstreamError) -> None:
-        self._flights.close_boarding(flight)
-        flight.fail(failure)
 
     async def _send(self, request: Request, plan: Plan) -> UpstreamResponse:
         """Send; usage is asked of a stream that others may see, unless this upstream refuses the option."""

@@ -57,7 +57,14 @@ class Flight:
     ``streamed``: the upstream was asked for a stream.
     """
 
-    def __init__(self, key: Key, versions: Versions | None, asked: JSON, place: bytes) -> None:
+    def __init__(
+        self,
+        key: Key,
+        versions: Versions | None,
+        asked: JSON,
+        place: bytes,
+        failed: Callable[[Flight], None],
+    ) -> None:
         self.key = key
         self.versions = versions
         self.asked = asked
@@ -72,6 +79,7 @@ class Flight:
         self.failure: UpstreamError | None = None
         self.listeners = 0
         self.closed = asyncio.Event()
+        self._failed = failed
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -108,8 +116,9 @@ class Flight:
         self._notify()
 
     def fail(self, failure: UpstreamError) -> None:
-        """The upstream gave no usable answer, or broke off."""
+        """The upstream gave no usable answer, or broke off. Nobody joins any more."""
         self.failure = failure
+        self._failed(self)
         self._notify()
 
     def _notify(self) -> None:
@@ -223,7 +232,7 @@ class FlightTable:
             flight = self._joinable.get(place)
             if flight is not None and flight.key.form == key.form and flight.failure is None:
                 return Seat(self, flight, led=False)
-        flight = Flight(key, versions, asked, place)
+        flight = Flight(key, versions, asked, place, self.close_boarding)
         if share:
             # A digest collision, or a call that ended without a word, is replaced; listeners keep their flight.
             self._joinable[place] = flight
@@ -250,17 +259,13 @@ class FlightTable:
                 self.close_boarding(flight)  # it may have been begun before, and what for is not known
             elif not flight.outdated and any(newest.get(tag, seen) > seen for tag, seen in flight.versions):
                 flight.outdated = True
-                loop.call_later(grace, self._give_up, flight)
+                loop.call_later(grace, flight.restart_if_silent)
 
     async def close(self) -> None:
         """Abort every call, and wait until none is left: some are for nobody here."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _give_up(self, flight: Flight) -> None:
-        if flight.restart_if_silent():
-            self.close_boarding(flight)
 
     def __len__(self) -> int:
         return len(self._joinable)
@@ -271,11 +276,11 @@ class FlightTable:
         return sum(flight.listeners for flight in self._joinable.values())
 
     def check(self) -> None:
-        """Raise AssertionError when a flight is filed under another key or is over. One that has failed is there until
-        its call has ended; nobody is seated on it."""
+        """Raise AssertionError when a flight that can be joined has failed or is filed under another key."""
         for place, flight in self._joinable.items():
             assert flight.place == place
             assert not flight.closed.is_set()
+            assert flight.failure is None
 
 
 def _place(key: Key, versions: Versions | None, asked: JSON) -> bytes:
