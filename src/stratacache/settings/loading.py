@@ -26,6 +26,7 @@ from stratacache.settings.tree import BUILT_IN_SCENES, OpenAISettings, Settings
 
 DEFAULT_FILE = "stratacache.yaml"
 _MAX_KEY_BYTES = 8192
+_MIN_SECRET = 32  # characters: 128 bits even when they are hex digits
 
 
 def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Settings:
@@ -76,6 +77,22 @@ def embedder_key(semantic: SemanticSettings, environ: Mapping[str, str]) -> str 
     if key is None:
         raise SettingsError(f"the environment variable {semantic.embedder_key_env} is not set")
     return _usable(key, f"the environment variable {semantic.embedder_key_env}")
+
+
+def server_secret(settings: Settings, environ: Mapping[str, str]) -> bytes | None:
+    """The server's secret that ``auth.secret_env`` names, None when it names none.
+
+    Raises SettingsError as :func:`api_key`, and for a secret that could be guessed.
+    """
+    name = settings.auth.secret_env if settings.auth is not None else None
+    if name is None:
+        return None
+    secret = environ.get(name)
+    if secret is None:
+        raise SettingsError(f"the environment variable {name} is not set")
+    if len(secret) < _MIN_SECRET:
+        raise SettingsError(f"the environment variable {name} holds fewer than {_MIN_SECRET} characters")
+    return secret.encode("utf-8", "surrogateescape")
 
 
 def json_schema() -> dict[str, Any]:
@@ -147,6 +164,10 @@ def _key_problems(settings: Settings, environ: Mapping[str, str]) -> list[Proble
         embedder_key(settings.tiers.semantic, environ)
     except SettingsError as error:
         problems.append(Problem(("tiers", "semantic", "embedder_key_env"), str(error)))
+    try:
+        server_secret(settings, environ)
+    except SettingsError as error:
+        problems.append(Problem(("auth", "secret_env"), str(error)))
     return problems
 
 

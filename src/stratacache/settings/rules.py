@@ -94,6 +94,8 @@ def check_tree(settings: Settings) -> Iterator[Problem]:
 def _auth(auth: AuthSettings) -> Found:
     if not auth.keys:
         yield ("keys",), "names no key, so nobody could call; leave 'auth' out for loopback without keys"
+    if auth.secret_env is not None and not _ENV_NAME.fullmatch(auth.secret_env):
+        yield ("secret_env",), "must be the NAME of an environment variable, never the secret"
     seen: dict[str, int] = {}
     for index, key in enumerate(auth.keys):
         if key.key_hash in seen:

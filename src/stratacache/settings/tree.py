@@ -68,6 +68,14 @@ class AuthSettings(Section, frozen=True, kw_only=True):
     """Who may call. Without this section only loopback may."""
 
     keys: Annotated[tuple[AuthKey, ...], Meta(description="the accepted API keys")]
+    secret_env: Annotated[
+        str | None,
+        meta(
+            "environment variable with the server's secret, which tenants' KV salts are made from; null: a random one "
+            "kept beside the store",
+            "the NAME of an environment variable: upper-case letters, digits and '_'",
+        ),
+    ] = None
 
 
 class UpstreamBase(Section, frozen=True, kw_only=True):
