@@ -12,7 +12,7 @@ from stratacache.errors import ModelError, VectorIndexError
 from stratacache.policy.key import exact_key
 from stratacache.policy.normalise import normalise
 from stratacache.policy.partition import Unfit
-from stratacache.ports import Vector
+from stratacache.ports import Similarity, Vector, Verdict
 from stratacache.tiers.semantic_parts import Decisions, Source
 from stratacache.tiers.semantic_question import Asked, read_question
 from stratacache.types import CacheControl, Candidate, Entry, IndexStats, Key, Question, Request, Scope
@@ -102,13 +102,16 @@ class Verifier:
         self.table: dict[tuple[str, str], float] = {}
         self.otherwise = 0.0
         self.asked: list[tuple[str, str]] = []
+        self.similarities: list[Similarity] = []
         self.fault: BaseException | None = None
 
-    async def verify(self, asked: str, stored: str) -> float:
+    async def verify(self, asked: str, stored: str, similarity: Similarity) -> Verdict:
         self.asked.append((asked, stored))
+        self.similarities.append(similarity)
         if self.fault is not None:
             raise self.fault
-        return self.table.get((asked, stored), self.otherwise)
+        probability = self.table.get((asked, stored), self.otherwise)
+        return Verdict(probability, probability / 2)
 
     async def close(self) -> None:
         pass
@@ -131,7 +134,7 @@ def models(
 
 
 class MissingVerifier(Verifier):
-    async def verify(self, asked: str, stored: str) -> float:
+    async def verify(self, asked: str, stored: str, similarity: Similarity) -> Verdict:
         raise ModelError("no weights", code="verifier_missing")
 
 

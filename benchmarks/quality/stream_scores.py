@@ -94,7 +94,7 @@ class Verified:
         if logit == -math.inf:
             return 0.0
         languages = self._languages[asked], self._languages[stored]
-        return self._model.calibration.probability(logit, *languages)
+        return self._model.calibration.alone(logit, *languages)
 
     def _logit(self, one: str, other: str) -> float:
         try:

@@ -252,6 +252,21 @@ class Embedder(Protocol):
         ...
 
 
+class Similarity(msgspec.Struct, frozen=True):
+    """The ``cosine`` of two questions' vectors, which the embedder of that fingerprint made."""
+
+    cosine: float
+    embedder: str
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Calibrated, in [0, 1], that one answer serves both questions: ``probability`` by all that is known of them,
+    ``alone`` by reading them and nothing else."""
+
+    probability: float
+    alone: float
+
+
 class Verifier(Protocol):
     """Says whether one answer serves two questions. Safe for concurrent use; never blocks the event loop."""
 
@@ -260,10 +275,11 @@ class Verifier(Protocol):
         """Model, weights and calibration."""
         ...
 
-    async def verify(self, asked: str, stored: str) -> float:
-        """The calibrated probability, in [0, 1] and symmetric, that the answer to ``stored`` serves ``asked``.
+    async def verify(self, asked: str, stored: str, similarity: Similarity) -> Verdict:
+        """Whether the answer to ``stored`` serves ``asked``, the same with the questions exchanged.
 
-        Raises ModelError: down or overloaded.
+        ``similarity`` counts where it is known how much that embedder's says, else not. Raises ModelError: down or
+        overloaded.
         """
         ...
 

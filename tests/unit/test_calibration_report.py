@@ -198,7 +198,8 @@ def test_a_file_without_pairs_is_refused(tmp_path: Path, content: bytes) -> None
 
 
 def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
-    made = CalibrationFile(1, "abc", {"*": Sigmoid(1.0, 0.0), "en": Sigmoid(0.5, -1.0)}, {"en": 100})
+    fits = {"*": Sigmoid(1.0, 0.0), "en": Sigmoid(0.5, -1.0)}
+    made = CalibrationFile(1, "abc", fits, {"en": 100}, {"use/1": {"en": Sigmoid(0.5, -1.0, 2.0)}})
     write_calibration(tmp_path / "new" / "c.json", made)
     assert read_calibration(tmp_path / "new" / "c.json") == made
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["c.json"]
@@ -212,6 +213,11 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
         (b'{"format": 2, "verifier": "v", "languages": {"*": {"a": 1, "b": 0}}}', "format 2"),
         (b'{"format": 1, "verifier": "v", "languages": {"en": {"a": 1, "b": 0}}}', "other languages"),
         (b'{"format": 1, "verifier": "v", "languages": {"*": {"a": -1, "b": 0}}}', "finite a above 0"),
+        (
+            b'{"format": 1, "verifier": "v", "languages": {"*": {"a": 1, "b": 0}}, '
+            b'"embedders": {"e": {"en": {"a": 1, "b": 0, "c": -1}}}}',
+            "finite c",
+        ),
         (b'{"format": 1, "languages": {"*": {"a": 1, "b": 0}}}', "no calibration"),
     ],
 )

@@ -34,9 +34,35 @@ def test_known_values() -> None:
 
 
 def test_two_languages_or_an_unknown_one_count_as_other() -> None:
-    assert CALIBRATION.probability(1, "en", "en") == Sigmoid(2, 1).probability(1)
+    assert CALIBRATION.alone(1, "en", "en") == Sigmoid(2, 1).probability(1)
     other = Sigmoid(0.5, -1).probability(1)
-    assert [CALIBRATION.probability(1, *p) for p in [("en", "zh"), ("zh", "en"), ("fr", "fr")]] == [other] * 3
+    assert [CALIBRATION.alone(1, *p) for p in [("en", "zh"), ("zh", "en"), ("fr", "fr")]] == [other] * 3
+
+
+def test_the_cosine_counts_where_it_was_fitted_for_its_embedder() -> None:
+    fitted = Calibration(CALIBRATION.languages, {"use/1": {"en": Sigmoid(1, -2, 3)}})
+    assert fitted.probability(1, "en", "en", 0.5, "use/1") == Sigmoid(1, 0).probability(0.5)
+    alone = [
+        (("en", "en"), 0.5, "other/1"),
+        (("en", "en"), math.nan, "use/1"),
+        (("zh", "zh"), 0.5, "use/1"),
+        (("en", "zh"), 0.5, "use/1"),
+        (("fr", "fr"), 0.5, "use/1"),
+    ]
+    for languages, cosine, embedder in alone:
+        assert fitted.probability(1, *languages, cosine, embedder) == fitted.alone(1, *languages)
+
+
+@given(numbers, st.floats(-1, 1), st.floats(-1, 1))
+def test_a_higher_cosine_never_speaks_against_an_answer(logit: float, one: float, other: float) -> None:
+    fit = Sigmoid(0.7, 0.1, 1.5)
+    assert fit.probability(logit, min(one, other)) <= fit.probability(logit, max(one, other))
+
+
+@pytest.mark.parametrize("c", [-1.0, math.nan, math.inf])
+def test_refuses_a_weight_that_would_turn_the_order_of_cosines(c: float) -> None:
+    with pytest.raises(ValueError, match="finite c"):
+        Calibration({"*": Sigmoid(1, 0)}, {"use/1": {"en": Sigmoid(1, 0, c)}})
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from stratacache.models.pool import Pool
 from stratacache.models.verifier import MAX_CHARS, OnnxVerifier, fit, pair_input
 from stratacache.policy.calibration import Sigmoid
 from stratacache.policy.language import language_of
+from stratacache.ports import Similarity
 
 WORDS = ["reset", "password", "my", "the", "enable", "disable", "tail", "密", "码", "重", "置", "如", "何"]
 NAN = "broken"
@@ -122,6 +123,13 @@ def logit_by_hand(folder: Path, first: str, second: str) -> float:
     return float(sum(weights[token] * TYPES[kind] for token, kind in zip(ids, types, strict=True)))
 
 
+async def probability(verifier: OnnxVerifier, asked: str, stored: str) -> float:
+    """Without any weight for the similarity."""
+    verdict = await verifier.verify(asked, stored, Similarity(0.9, "unknown/1"))
+    assert verdict.alone == verdict.probability
+    return verdict.probability
+
+
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
@@ -138,16 +146,16 @@ async def test_averages_both_orders_and_calibrates_by_language(verifiers: Verifi
         back = logit_by_hand(verifiers.folder, second, first)
         assert abs(forth - back) > 0.01
         expected = sigmoid(a * (forth + back) / 2 + b)
-        assert await verifier.verify(first, second) == pytest.approx(expected, abs=1e-5)
-        assert await verifier.verify(second, first) == await verifier.verify(first, second)
+        assert await probability(verifier, first, second) == pytest.approx(expected, abs=1e-5)
+        assert await probability(verifier, second, first) == await probability(verifier, first, second)
 
 
 async def test_a_symmetric_model_reads_the_pair_once_in_the_order_of_the_texts(verifiers: Verifiers) -> None:
     verifier = await verifiers.ready(symmetric=True)
     first, second = "reset my password", "the password reset"
     expected = sigmoid(2.0 * logit_by_hand(verifiers.folder, first, second) + 0.5)
-    assert await verifier.verify(first, second) == pytest.approx(expected, abs=1e-5)
-    assert await verifier.verify(second, first) == await verifier.verify(first, second)
+    assert await probability(verifier, first, second) == pytest.approx(expected, abs=1e-5)
+    assert await probability(verifier, second, first) == await probability(verifier, first, second)
 
 
 async def test_a_calibration_of_ones_own_takes_the_place_of_the_card(
@@ -156,10 +164,11 @@ async def test_a_calibration_of_ones_own_takes_the_place_of_the_card(
     plain = await verifiers.ready()
     pair = "reset my password", "the password reset"
     logit = sum(logit_by_hand(verifiers.folder, *two) for two in (pair, pair[::-1])) / 2
-    own = CalibrationFile(1, plain.fingerprint, {"*": Sigmoid(0.5, 0.0), "en": Sigmoid(0.25, 2.0)})
+    fits = {"*": Sigmoid(0.5, 0.0), "en": Sigmoid(0.25, 2.0)}
+    own = CalibrationFile(1, plain.fingerprint, fits, {}, {"use/1": {"en": Sigmoid(0.25, 1.0, 2.0)}})
     for calibration, expected in (
         (own, sigmoid(0.25 * logit + 2.0)),
-        (msgspec.structs.replace(own, verifier="another"), await plain.verify(*pair)),
+        (msgspec.structs.replace(own, verifier="another"), await probability(plain, *pair)),
     ):
         folder = verifiers.folder / "verifier"
         made = OnnxVerifier(
@@ -167,40 +176,62 @@ async def test_a_calibration_of_ones_own_takes_the_place_of_the_card(
         )
         verifiers.made.append(made)
         await made.ready()
-        assert await made.verify(*pair) == pytest.approx(expected, abs=1e-5)
+        assert await probability(made, *pair) == pytest.approx(expected, abs=1e-5)
         assert (made.fingerprint == plain.fingerprint) == (calibration is not own)
+        assert (made.fingerprint_with("use/1") == made.fingerprint) == (calibration is not own)
     assert "is for another verifier" in caplog.text
+
+
+async def test_the_similarity_counts_where_the_card_has_weights_for_its_embedder(
+    verifiers: Verifiers,
+) -> None:
+    plain = await verifiers.ready()
+    fits = {"use/1": {"en": {"a": 1.5, "b": -0.5, "c": 2.0}}}
+    verifier = await verifiers.ready(embedders=fits)
+    first, second = "reset my password", "the password reset"
+    logit = sum(logit_by_hand(verifiers.folder, *two) for two in ((first, second), (second, first))) / 2
+    alone, combined = sigmoid(2.0 * logit + 0.5), sigmoid(1.5 * logit + 2.0 * 0.75 - 0.5)
+    for embedder, expected in (("use/1", combined), ("unknown/1", alone)):
+        for asked, stored in ((first, second), (second, first)):
+            verdict = await verifier.verify(asked, stored, Similarity(0.75, embedder))
+            assert (verdict.probability, verdict.alone) == pytest.approx((expected, alone), abs=1e-5)
+    assert verifier.fingerprint != plain.fingerprint
+    assert verifier.fingerprint_with("unknown/1") == verifier.fingerprint
+    assert verifier.fingerprint_with("use/1") != verifier.fingerprint
+    assert plain.fingerprint_with("use/1") == plain.fingerprint
 
 
 async def test_many_at_a_time_give_what_one_gives(verifiers: Verifiers) -> None:
     verifier = await verifiers.ready()
     pairs = [(f"{a} my {b}", f"{b} the {a}") for a in WORDS[:4] for b in WORDS[4:8]]
-    alone = [await verifier.verify(*pair) for pair in pairs]
-    assert await asyncio.gather(*(verifier.verify(*pair) for pair in pairs)) == alone
+    alone = [await probability(verifier, *pair) for pair in pairs]
+    assert await asyncio.gather(*(probability(verifier, *pair) for pair in pairs)) == alone
     assert all(0 <= probability <= 1 for probability in alone)
 
 
 async def test_the_same_ends_of_long_questions_are_cut_and_others_refused(verifiers: Verifiers) -> None:
     verifier = await verifiers.ready()
     tail = " tail" * 50
-    short = await verifier.verify("enable my password tail tail tail", "disable my password tail tail tail")
-    assert await verifier.verify("enable my password" + tail, "disable my password" + tail) == short
+    short = await probability(
+        verifier, "enable my password tail tail tail", "disable my password tail tail tail"
+    )
+    assert await probability(verifier, "enable my password" + tail, "disable my password" + tail) == short
     for stored in ["disable my password" + tail + " the", "disable my password", "x" * (MAX_CHARS + 1)]:
         with pytest.raises(ModelError) as refused:
-            await verifier.verify("enable my password" + tail, stored)
+            await probability(verifier, "enable my password" + tail, stored)
         assert refused.value.code == "question_too_long"
 
 
 async def test_odd_text_gets_a_probability(verifiers: Verifiers) -> None:
     verifier = await verifiers.ready()
     for text in ["", "🙂", "a\ud800", "\x00", "\u202ereset"]:
-        assert 0 <= await verifier.verify(text, "reset my password") <= 1
+        assert 0 <= await probability(verifier, text, "reset my password") <= 1
 
 
 async def test_a_logit_that_is_no_number_is_an_error(verifiers: Verifiers) -> None:
     verifier = await verifiers.ready()
     with pytest.raises(ModelError, match="not finite") as refused:
-        await verifier.verify("reset broken", "reset")
+        await probability(verifier, "reset broken", "reset")
     assert refused.value.code == "verifier_error"
 
 
@@ -212,16 +243,16 @@ async def test_without_files_it_says_what_to_do(verifiers: Verifiers) -> None:
             await verifier.ready()
         assert refused.value.code == "verifier_missing"
     with pytest.raises(ModelError, match="there is no verifier"):
-        await verifier.verify("a", "b")
+        await probability(verifier, "a", "b")
 
 
 async def test_until_it_is_loaded_it_is_passed_over(verifiers: Verifiers) -> None:
     verifier = verifiers.open(save_verifier(verifiers.folder / "verifier"))
     with pytest.raises(ModelError) as early:
-        await verifier.verify("a", "b")
+        await probability(verifier, "a", "b")
     assert early.value.code == "model_loading"
     await verifier.ready()
-    assert 0 <= await verifier.verify("a", "b") <= 1
+    assert 0 <= await probability(verifier, "a", "b") <= 1
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
@@ -253,6 +284,8 @@ async def test_damaged_files_are_refused(verifiers: Verifiers, name: str, damage
         {"languages": {"en": {"a": 1, "b": 0}}},
         {"languages": {"*": {"a": -1, "b": 0}}},
         {"languages": {"*": {"a": "1"}}},
+        {"embedders": {"use/1": {"en": {"a": 1, "b": 0, "c": -1}}}},
+        {"embedders": {"use/1": {"en": {"a": 0, "b": 0}}}},
     ],
 )
 async def test_cards_that_make_no_sense_are_refused(verifiers: Verifiers, card: dict[str, Any]) -> None:

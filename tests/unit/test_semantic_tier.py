@@ -23,6 +23,7 @@ from tests.semantic_kit import (
 )
 
 from stratacache.errors import ModelError, StoreDown, StoreError, VectorIndexError
+from stratacache.ports import Similarity
 from stratacache.ports import Verifier as VerifierPort
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_inquiry import Near, Terms
@@ -92,6 +93,10 @@ async def test_another_question_that_asks_the_same_is_answered() -> None:
     assert near.hit.confidence == 0.97
     assert [name for name, _ in near.stages] == ["embed", "search", "verify"]
     assert bench.got == [(digest, ("*",))]
+    (similarity,) = bench.verifier.similarities
+    assert similarity == Similarity(near.hit.similarity, "table/1")
+    (look,) = near.trace.looks
+    assert (look.similarity, look.verified, look.probability) == (near.hit.similarity, 0.97 / 2, 0.97)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,9 @@ def _semantic_in_words(semantic: JSON) -> list[str]:
     if bound:
         lines.append(f"  bound      probability {bound['adjusted']:.4f}, needed {bound['threshold']:.4f}")
     for look in semantic.get("looks", ()):
-        probability = look["probability"]
-        verified = "" if probability is None else f", verified {probability:.4f}"
+        probability, alone = look["probability"], look["verified"]
+        read = "" if alone is None else f", verified {alone:.4f}"
+        verified = "" if probability is None else f"{read}, probability {probability:.4f}"
         lines.append(f"  {look['similarity']:.4f}     {look['question']}")
         verdict = look["verdict"] or "not looked at further"
         lines.append(f"             guards: {look['guards']}{verified}: {verdict}")

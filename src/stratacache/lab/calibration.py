@@ -210,7 +210,7 @@ def _out_of_fold(
 def _now(one: Scored, calibration: Calibration) -> float:
     if one.vetoed or one.logit is None:
         return 0.0
-    return calibration.probability(one.logit, one.language, one.language)
+    return calibration.alone(one.logit, one.language, one.language)
 
 
 def _loss(probabilities: Floats, labels: NDArray[np.integer]) -> float:

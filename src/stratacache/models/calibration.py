@@ -17,12 +17,21 @@ MAX_BYTES = 1 << 20
 
 
 class CalibrationFile(msgspec.Struct, frozen=True):
-    """``verifier`` is the fingerprint of the one whose logits it is for; ``pairs`` by language, that it was made of."""
+    """``verifier`` is the fingerprint of the one whose logits it is for; ``pairs`` by language, that it was made of.
+
+    ``languages`` and ``embedders`` as in ``policy.calibration.Calibration``.
+    """
 
     format: int
     verifier: str
     languages: Mapping[str, Sigmoid]
     pairs: Mapping[str, int] = {}
+    embedders: Mapping[str, Mapping[str, Sigmoid]] = {}
+
+    @property
+    def calibration(self) -> Calibration:
+        """Raises ValueError when it is of no use."""
+        return Calibration(self.languages, self.embedders)
 
 
 def read_calibration(path: Path) -> CalibrationFile:
@@ -36,7 +45,7 @@ def read_calibration(path: Path) -> CalibrationFile:
             found = msgspec.json.decode(file.read(MAX_BYTES), type=CalibrationFile)
         if found.format != FORMAT:
             raise ValueError(f"it has format {found.format}, and this version knows {FORMAT}")
-        Calibration(found.languages)
+        _ = found.calibration
     except OSError as error:
         raise SettingsError(f"tiers.semantic.calibration: {path}: {error.strerror}") from None
     except ValueError as error:  # msgspec's are ValueErrors too

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from stratacache.errors import ModelError
 from stratacache.models.calibration import CalibrationFile
 from stratacache.models.loading import Loading
 from stratacache.models.pool import Pool
-from stratacache.policy.calibration import Calibration, Sigmoid
+from stratacache.policy.calibration import Calibration, Fits, Sigmoid
+from stratacache.ports import Similarity, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Card(msgspec.Struct, frozen=True):
     format: int
     sha256: dict[str, str]
     languages: dict[str, Sigmoid]
+    embedders: dict[str, dict[str, Sigmoid]] = {}
     max_tokens: int = 96
     symmetric: bool = False
 
@@ -64,16 +66,23 @@ class OnnxVerifier:
         self.fingerprint = fingerprint_of(folder)
         self._calibration: Calibration | None = None
         if calibration is not None and calibration.verifier == self.fingerprint:
-            self._calibration = Calibration(calibration.languages)
+            self._calibration = calibration.calibration
             self.fingerprint += f"/{hash_of(calibration)}"
         elif calibration is not None:
             log.error(
                 "the calibration is for another verifier and not used: run 'stratacache calibrate' again"
             )
+        self._embedders = self._calibration.embedders if self._calibration else _embedders(folder)
         self._pool = pool
         self._budget = budget
         self._language = language
         self._loading = Loading("the verifier", pool, lambda: PairModel(folder))
+
+    def fingerprint_with(self, embedder: str) -> str:
+        """Of what gives the probabilities of questions that ``embedder`` found: what was learned of them holds for no
+        other."""
+        fits = self._embedders.get(embedder)
+        return self.fingerprint if fits is None else f"{self.fingerprint}+{_hash(embedder, fits)}"
 
     def start(self) -> None:
         """Begin to load, in the pool. Until it is done ``verify`` raises ModelError ``model_loading``."""
@@ -83,7 +92,7 @@ class OnnxVerifier:
         """Return when it is loaded. Raises ModelError when it cannot be."""
         await self._loading.ready()
 
-    async def verify(self, asked: str, stored: str) -> float:
+    async def verify(self, asked: str, stored: str, similarity: Similarity) -> Verdict:
         """See ``ports.Verifier.verify``.
 
         Raises:
@@ -92,7 +101,10 @@ class OnnxVerifier:
         model = self._loading.get()
         logit = await self._pool.run(lambda: model.logit(asked, stored), budget=self._budget)
         calibration = self._calibration or model.calibration
-        return calibration.probability(logit, self._language(asked), self._language(stored))
+        languages = self._language(asked), self._language(stored)
+        alone = calibration.alone(logit, *languages)
+        combined = calibration.probability(logit, *languages, similarity.cosine, similarity.embedder)
+        return Verdict(combined, alone)
 
     async def close(self) -> None:
         """Forget a load that has not begun; the pool is closed by who made it."""
@@ -110,7 +122,7 @@ class PairModel:
         card = _card(folder)
         contents = {name: _verified(folder / name, card.sha256.get(name)) for name in _FILES}
         try:
-            self.calibration = Calibration(card.languages)
+            self.calibration = Calibration(card.languages, card.embedders)
             self._tokenizer = _tokenizer(contents["tokenizer.json"])
             self._session = _session(contents["model.onnx"])
         except Exception as error:  # onnxruntime and tokenizers derive theirs from Exception alone
@@ -172,7 +184,11 @@ def pair_input(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], 
 
 def hash_of(calibration: CalibrationFile) -> str:
     """Tells it from others."""
-    return hashlib.sha256(msgspec.json.encode(calibration.languages, order="sorted")).hexdigest()[:12]
+    return _hash(calibration.languages, calibration.embedders)
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:12]
 
 
 def fingerprint_of(folder: Path) -> str:
@@ -181,6 +197,14 @@ def fingerprint_of(folder: Path) -> str:
         return hashlib.sha256((folder / "verifier.json").read_bytes()).hexdigest()[:12]
     except OSError:
         return "missing"
+
+
+def _embedders(folder: Path) -> Mapping[str, Fits]:
+    """As the card says; none where it cannot be read, which loading it will tell."""
+    try:
+        return _card(folder).embedders
+    except ModelError:
+        return {}
 
 
 def _card(folder: Path) -> Card:

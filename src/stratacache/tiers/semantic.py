@@ -12,7 +12,7 @@ from stratacache.policy.guards import visible
 from stratacache.policy.normalise import normalise, tidy
 from stratacache.policy.partition import Scoped, Unfit, scope_of
 from stratacache.policy.wording import plain_wording
-from stratacache.ports import Clock, Embedder, VectorIndex, Verifier
+from stratacache.ports import Clock, Embedder, Similarity, VectorIndex, Verifier
 from stratacache.tiers.exact import Get, age_of, staleness
 from stratacache.tiers.semantic_inquiry import Best, Contender, Finding, Inquiry, Near, Rival, Terms
 from stratacache.tiers.semantic_parts import Bound, Decisions, Dependency, Limits, Passed
@@ -167,6 +167,8 @@ class SemanticTier:
             vector = await self.dependencies["embedder"].ask(
                 lambda: self._embedder.embed(asked.question), until
             )
+        # What the vector says itself still holds when another embedder has taken over meanwhile.
+        inquiry.embedder = getattr(vector, "fingerprint", self._embedder.fingerprint)
         found: list[tuple[Candidate, Scoped]] = []
         with inquiry.stage("search"):
             for partition, scope in asked.scopes:
@@ -221,8 +223,13 @@ class SemanticTier:
         if one.same:
             return 1.0
         pair = visible(asked.question), visible(one.candidate.question.text)
+        similarity = Similarity(one.candidate.similarity, inquiry.embedder)
         with inquiry.stage("verify"):
-            return await self.dependencies["verifier"].ask(lambda: self._verifier.verify(*pair), until)
+            verdict = await self.dependencies["verifier"].ask(
+                lambda: self._verifier.verify(*pair, similarity), until
+            )
+        one.look.verified = verdict.alone
+        return verdict.probability
 
     async def _choose(
         self, inquiry: Inquiry, asked: Asked, verified: Sequence[tuple[float, Contender]], terms: Terms

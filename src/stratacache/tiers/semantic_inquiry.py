@@ -42,13 +42,17 @@ class Rival(msgspec.Struct, frozen=True, gc=False):
 
 
 class Look(msgspec.Struct):
-    """One candidate and what was found out about it, as far as it came; ``verdict`` is ``best`` or why not."""
+    """One candidate and what was found out about it, as far as it came; ``verdict`` is ``best`` or why not.
+
+    ``verified``: the verifier's probability without the similarity; ``probability`` is what counts.
+    """
 
     question: str
     entry: str
     similarity: float
     guards: str
     findings: tuple[str, ...] = ()
+    verified: float | None = None
     probability: float | None = None
     verdict: str = ""
 
@@ -123,6 +127,7 @@ class Inquiry:
     def __init__(self, clock: Clock) -> None:
         self.asked: Asked | None = None
         self.looks: list[Look] = []
+        self.embedder = ""  # the fingerprint of the one that the similarities are by
         self._clock = clock
         self._stages: dict[str, float] = {}
 

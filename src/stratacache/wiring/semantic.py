@@ -18,6 +18,7 @@ from stratacache.models.verifier import WEIGHTS, OnnxVerifier
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.labels import Judge, Labeller
+from stratacache.pipeline.review import ReviewQueue
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.bound.pooled import Alarm, ObservedError
@@ -36,7 +37,7 @@ from stratacache.upstream.router import Router
 from stratacache.vectors.follower import LogFollower
 from stratacache.wiring.embedders import Choice, Opened, at_once, open_embedder
 from stratacache.wiring.index import OpenIndex, Place, open_index
-from stratacache.wiring.learned import BoundKeeper, open_bound, slot_without_file
+from stratacache.wiring.learned import BoundKeeper, open_bound, open_review, slot_without_file
 from stratacache.wiring.reindex import Ended, Reindexer
 from stratacache.wiring.slots import Slot, take_slot
 from stratacache.wiring.warming import Warming
@@ -166,7 +167,9 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     )
     judge = _build_judge(ground)
     labeller = Labeller(tier, models.bound, found.embedder, learner.corroborate, metrics.judged, judge)
-    kindred = Kindred(tier, learner, labeller, ground.flights, clock, metrics.looked)
+    review = ReviewQueue(open_review(ground.settings, clock), backend.store.get, clock, metrics.reviewed)
+    metrics.watch("stratacache_review_queue", lambda: review.lengths)
+    kindred = Kindred(tier, learner, labeller, ground.flights, metrics.looked, review)
     follower = found.follower
     if follower is not None:
         metrics.watch("stratacache_index_lag_seconds", lambda: {"": follower.stats().lag})
@@ -240,7 +243,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         pool, budget=settings.budget, language=language_of, folder=folder, calibration=calibration
     )
     kept = slot.path("bound") if slot is not None else None
-    bound = open_bound(ground.settings, kept, verifier.fingerprint)
+    bound = open_bound(ground.settings, kept, verifier.fingerprint_with(opened.embedder.fingerprint))
     keeper = BoundKeeper(bound, kept) if kept is not None else None
 
     def start() -> None:
