@@ -10,6 +10,7 @@ from stratacache.policy.cacheability import CACHEABLE
 from stratacache.policy.cacheability.model import KINDS, packaged
 from stratacache.training.cacheability.evaluate import Report, report
 from stratacache.training.cacheability.questions import (
+    DEVELOPMENT,
     HELD_OUT,
     Row,
     digest_of,
@@ -20,13 +21,13 @@ from stratacache.training.cacheability.questions import (
 
 
 @cache
-def held_out() -> list[Row]:
-    return [row for row in hand_written() if row.split == "test"]
+def split(name: str) -> list[Row]:
+    return [row for row in hand_written() if row.split == name]
 
 
 @cache
 def measured() -> Report:
-    return report(packaged(), held_out())
+    return report(packaged(), split("development"))
 
 
 def test_accuracy_with_every_wrong_yes_counted_twice() -> None:
@@ -49,17 +50,19 @@ def test_risk_and_standing_alone() -> None:
     assert measured().right_alone / measured().count >= 0.96
 
 
-def test_the_held_out_questions_have_not_changed() -> None:
-    assert len(held_out()) >= 600
-    assert digest_of(held_out()) == HELD_OUT
+@pytest.mark.parametrize(("name", "digest"), [("test", HELD_OUT), ("development", DEVELOPMENT)])
+def test_questions_that_are_not_trained_on_have_not_changed(name: str, digest: str) -> None:
+    assert len(split(name)) >= 600
+    assert digest_of(split(name)) == digest
 
 
-def test_no_question_and_no_domain_is_in_both_splits() -> None:
-    trained = [row for row in hand_written() if row.split == "train"]
-    assert not {plain(row.text) for row in [*trained, *templated(7)]} & {
-        plain(row.text) for row in held_out()
-    }
-    assert not {row.domain for row in trained} & {row.domain for row in held_out()}
+@pytest.mark.parametrize(
+    ("one", "other"), [("train", "test"), ("train", "development"), ("development", "test")]
+)
+def test_no_question_and_no_domain_is_in_two_splits(one: str, other: str) -> None:
+    first = [*split(one), *(templated(7) if one == "train" else [])]
+    assert not {plain(row.text) for row in first} & {plain(row.text) for row in split(other)}
+    assert not {row.domain for row in first} & {row.domain for row in split(other)}
 
 
 def test_there_are_questions_enough_of_every_kind() -> None:
