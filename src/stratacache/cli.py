@@ -16,13 +16,26 @@ from stratacache.commands import (
     explain,
     invalidate,
     reindex,
+    review,
     serve,
     stats,
     train_verifier,
 )
 from stratacache.errors import SettingsError, StrataError
 
-COMMANDS = (serve, demo, engine, stats, explain, invalidate, calibrate, reindex, config, train_verifier)
+COMMANDS = (
+    serve,
+    demo,
+    engine,
+    stats,
+    explain,
+    invalidate,
+    calibrate,
+    reindex,
+    review,
+    config,
+    train_verifier,
+)
 
 EXIT_FOUND, EXIT_USAGE = 1, 2
 

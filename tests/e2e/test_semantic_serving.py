@@ -246,8 +246,8 @@ async def test_a_wrong_answer_is_gone_from_both_tiers(fake: FakeUpstream, kit: K
     entry = await kit.tell()
     assert (await kit.ask())[0] == "hit"
     async with kit.gateway.http.get(f"{kit.gateway.root}/admin/review") as answer:
-        (hit,) = (await answer.json())["hits"]
-    assert (hit["entry"], hit["asked"], hit["stored"], hit["confidence"]) == (entry, ASKED, STORED, 0.97)
+        (hit,) = (await answer.json())["items"]
+    assert (hit["entry"], hit["asked"], hit["stored"], hit["probability"]) == (entry, ASKED, STORED, 0.97)
     url = f"{kit.gateway.base_url}/feedback"
     async with kit.gateway.http.post(url, json={"entry": entry, "verdict": "right"}) as answer:
         assert await answer.json() == {"entry": entry, "verdict": "right", "removed": False}

@@ -1,9 +1,10 @@
-"""The audit log: one line of JSON for every invalidation or reindexing, in a file that several processes append to."""
+"""The audit log: a line of JSON for every invalidation, reindexing and review, in a file that processes share."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ import msgspec
 
 from stratacache.types import JSON
 
+log = logging.getLogger(__name__)
+
 MAX_BYTES = 10_000_000  # then the file becomes FILE.1, and what was FILE.1 is gone
 TIMEOUT = 5.0  # seconds that a caller waits for the disk
 
@@ -24,7 +27,7 @@ Outcome = Literal["done", "failed", "begun"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One invalidation or reindexing, or an attempt at one; ``actor`` as ``gateway.auth`` names it."""
+    """One invalidation, reindexing or review, or an attempt at one; ``actor`` as ``gateway.auth`` names it."""
 
     time: str
     actor: str
@@ -33,6 +36,20 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     selection: Mapping[str, JSON]
     affected: int | None
     versions: Mapping[str, int]
+
+
+async def noted(audit: AuditLog | None, record: Record, what: str) -> bool:
+    """Whether ``record`` stands in the log; that it cannot be written is said of ``what`` and is no failure."""
+    if audit is None:
+        return False
+    try:
+        await audit.write(record)
+    except (OSError, TimeoutError) as error:
+        log.error(
+            "%s by %s is not in the audit log: %s", what, record.actor, error or "writing took too long"
+        )
+        return False
+    return True
 
 
 def moment(seconds: float) -> str:

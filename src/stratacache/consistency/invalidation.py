@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from stratacache.consistency.audit import AuditLog, Record, moment
+from stratacache.consistency.audit import AuditLog, Record, moment, noted
 from stratacache.consistency.selection import Selection
 from stratacache.errors import RequestError, StoreError
 from stratacache.ports import Clock, Store
@@ -79,8 +79,6 @@ class Invalidator:
 
     async def _note(self, selection: Selection, actor: str, done: Invalidated | None) -> bool:
         """Write to the log; ``done`` is None for a failure. Returns whether it stands there."""
-        if self._audit is None:
-            return False
         record = Record(
             time=moment(self._clock.now()),
             actor=actor,
@@ -90,11 +88,4 @@ class Invalidator:
             affected=done.affected if done else None,
             versions=dict(done.versions) if done else {},
         )
-        try:
-            await self._audit.write(record)
-        except (OSError, TimeoutError) as error:
-            log.error(
-                "an invalidation by %s is not in the audit log: %s", actor, error or "writing took too long"
-            )
-            return False
-        return True
+        return await noted(self._audit, record, "an invalidation")

@@ -1,4 +1,4 @@
-"""What people say of answers: feedback by callers, and the administrator's view of what the semantic tier served."""
+"""What callers say of answers, and the administrator's hold on the semantic tier: its mode and its labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -31,8 +31,7 @@ MAX_BODY = 64 << 10
 MAX_NOTE = 2000
 PER_MINUTE = 60  # verdicts of one caller: each "wrong" costs a model call
 MODES: tuple[str, ...] = get_args(Mode)
-_FIELDS = ("entry", "verdict", "note")
-_ENTRY = re.compile(r"[0-9A-Fa-f]{32}")
+_ID = re.compile(r"[0-9A-Fa-f]{32}")
 _TIMEOUT = 8.0  # seconds for the store
 
 
@@ -64,7 +63,8 @@ class Feedback:
         headers = join_headers(scope["headers"])
         caller = self._authenticator.identify(headers, "chat")
         body = decode_body(await read_body(receive, MAX_BODY))
-        digest, right = _read(body)
+        found, verdict = read_verdict(body, "entry", "x-strata-entry", ("right", "wrong"))
+        digest, right = bytes.fromhex(found), verdict == "right"
         if not self._allowance.take(caller.principal or caller.tenant, self._clock.monotonic()):
             raise RequestError(
                 f"at most {PER_MINUTE} verdicts a minute",
@@ -105,7 +105,7 @@ class Feedback:
 
 
 class SemanticControl:
-    """``PUT /admin/mode``, ``GET /admin/review`` and ``GET /admin/labels``.
+    """``PUT /admin/mode`` and ``GET /admin/labels``.
 
     Args:
         alone: this process is the whole gateway; else a mode set here would not hold for the others.
@@ -136,34 +136,42 @@ class SemanticControl:
     async def labels(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """What is known of answers, right or wrong, as ``{labels: […]}``, oldest first: what calibrate reads."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        labels = self._kindred.labels() if self._kindred is not None else []
+        try:
+            labels = await self._kindred.labels() if self._kindred is not None else []
+        except StoreError as error:
+            raise RequestError(str(error), status=503, code="store_unavailable") from error
         await send_json(send, {"labels": msgspec.to_builtins(labels)})
 
-    async def review(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """The last semantic hit on each entry as ``{hits: […]}``, the least sure first; verdicts go to feedback."""
-        self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        served = self._kindred.served() if self._kindred is not None else []
-        await send_json(send, {"hits": msgspec.to_builtins(served[:100])})
 
+def read_verdict(
+    body: Mapping[str, JSON], identity: str, where: str, verdicts: Sequence[str]
+) -> tuple[str, str]:
+    """What ``{<identity>, verdict, note?}`` is about, 32 hex digits to be found ``where``, and the verdict.
 
-def _read(body: Mapping[str, JSON]) -> tuple[bytes, bool]:
-    """The entry's digest, and whether its answer is called right."""
+    Raises:
+        RequestError: 400, naming the field.
+    """
+    fields = (identity, "verdict", "note")
     for name in body:
-        if name not in _FIELDS:
-            near = difflib.get_close_matches(name, _FIELDS, n=1)
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise RequestError(
                 f"unknown field {name[:64]!r}{hint}", param=name[:64], code="unknown_parameter"
             )
-    entry, verdict, note = body.get("entry"), body.get("verdict"), body.get("note")
-    if not isinstance(entry, str) or not _ENTRY.fullmatch(entry):
+    what, verdict, note = body.get(identity), body.get("verdict"), body.get("note")
+    if not isinstance(what, str) or not _ID.fullmatch(what):
         raise RequestError(
-            "entry must be 32 hex digits, as in x-strata-entry", param="entry", code="invalid_value"
+            f"{identity} must be 32 hex digits, as in {where}", param=identity, code="invalid_value"
         )
-    if verdict not in ("right", "wrong"):
-        raise RequestError("verdict must be right or wrong", param="verdict", code="invalid_value")
+    if not isinstance(verdict, str) or verdict not in verdicts:
+        raise RequestError(
+            f"verdict must be {', '.join(verdicts[:-1])} or {verdicts[-1]}",
+            param="verdict",
+            code="invalid_value",
+        )
     if note is not None and (not isinstance(note, str) or len(note) > MAX_NOTE):
         raise RequestError(
             f"note must be a text of at most {MAX_NOTE} characters", param="note", code="invalid_value"
         )
-    return bytes.fromhex(entry), verdict == "right"
+    return what.lower(), verdict

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -79,6 +80,22 @@ def _too_large(limit: int) -> RequestError:
         status=413,
         code="body_too_large",
     )
+
+
+def read_query(scope: ASGIScope, name: str) -> str | None:
+    """The last value of ``name`` in the query string."""
+    values = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True).get(name)
+    return values[-1] if values else None
+
+
+def read_limit(scope: ASGIScope, *, default: int, most: int) -> int:
+    """``?limit=``. Raises RequestError: it is no whole number from 1 to ``most``."""
+    text = read_query(scope, "limit")
+    if text is None:
+        return default
+    if text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most:
+        return int(text)
+    raise RequestError(f"limit must be a whole number from 1 to {most}", param="limit", code="invalid_value")
 
 
 async def send_body(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
-
 from stratacache.consistency.audit import AuditLog
 from stratacache.consistency.invalidation import Invalidator
 from stratacache.consistency.selection import read_selection
 from stratacache.dialects.wire import decode_body
 from stratacache.errors import RequestError
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, send_json
+from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_limit, send_json
 from stratacache.gateway.prepare import join_headers
 
 MAX_BODY = 1 << 20  # bytes: 1,000 tags or ids need a tenth of it
@@ -43,7 +41,7 @@ class Invalidation:
     async def audit(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``?limit=100`` → ``{enabled, records}``, the newest first."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        limit = _limit(scope["query_string"].decode("latin-1"))
+        limit = read_limit(scope, default=_DEFAULT_RECORDS, most=MAX_RECORDS)
         if self._audit is None:
             await send_json(send, {"enabled": False, "records": []})
             return
@@ -56,12 +54,3 @@ class Invalidation:
                 code="audit_unreadable",
             ) from error
         await send_json(send, {"enabled": True, "records": records})
-
-
-def _limit(query: str) -> int:
-    text = parse_qs(query, keep_blank_values=True).get("limit", [str(_DEFAULT_RECORDS)])[-1]
-    if text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= MAX_RECORDS:
-        return int(text)
-    raise RequestError(
-        f"limit must be a whole number from 1 to {MAX_RECORDS}", param="limit", code="invalid_value"
-    )

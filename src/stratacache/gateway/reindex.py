@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from stratacache.consistency.audit import AuditLog, Outcome, Record, moment
+from stratacache.consistency.audit import AuditLog, Outcome, Record, moment, noted
 from stratacache.dialects.wire import decode_body
 from stratacache.errors import RequestError, VectorIndexError
 from stratacache.gateway.auth import Authenticator
@@ -14,8 +13,6 @@ from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, send_j
 from stratacache.gateway.prepare import join_headers
 from stratacache.ports import Clock
 from stratacache.types import JSON
-
-log = logging.getLogger(__name__)
 
 MAX_BODY = 1 << 10
 
@@ -131,8 +128,6 @@ class Reindexing:
 
     async def _note(self, actor: str, progress: Progress, outcome: Outcome) -> bool:
         """Write to the log; returns whether it stands there."""
-        if self._audit is None:
-            return False
         selection = {"reindex": True, **({"reason": progress.reason} if progress.reason else {})}
         record = Record(
             time=moment(self._clock.now()),
@@ -143,14 +138,7 @@ class Reindexing:
             affected=None if outcome == "begun" else progress.done,
             versions={},
         )
-        try:
-            await self._audit.write(record)
-        except (OSError, TimeoutError) as error:
-            log.error(
-                "a reindexing by %s is not in the audit log: %s", actor, error or "writing took too long"
-            )
-            return False
-        return True
+        return await noted(self._audit, record, "a reindexing")
 
 
 def told(progress: Progress) -> Mapping[str, JSON]:

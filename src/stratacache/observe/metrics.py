@@ -100,6 +100,7 @@ class Metrics:
         self._looked: dict[str, int] = defaultdict(int)
         self._learned: dict[str, int] = defaultdict(int)
         self._judged: dict[str, int] = defaultdict(int)
+        self._reviewed: dict[str, int] = defaultdict(int)
         # What travels between processes, by the name that it has there.
         self._histograms = {"stages": self._stages, "upstream": self._upstream}
         self._counters = {
@@ -112,6 +113,7 @@ class Metrics:
             "looked": self._looked,
             "learned": self._learned,
             "judged": self._judged,
+            "reviewed": self._reviewed,
         }
         self._levels: dict[str, dict[str, float]] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float]]] = {}
@@ -184,6 +186,10 @@ class Metrics:
         """A stored answer was compared with a fresh one."""
         self._judged[result] += 1
 
+    def reviewed(self, verdict: str) -> None:
+        """Somebody worked off an item of the review queue."""
+        self._reviewed[verdict] += 1
+
     def _label(self, model: str) -> str:
         if model not in self._models and model != OTHER:
             if len(self._models) >= MAX_MODELS:
@@ -223,6 +229,7 @@ class Metrics:
                 "lookups": dict(self._looked),
                 "learned": dict(self._learned),
                 "labels": dict(self._judged),
+                "reviewed": dict(self._reviewed),
             },
             "stages": {name: _times(h) for name, h in self._stages.items()},
             "upstreams": {name: _times(h) for name, h in self._upstream.items()},
@@ -266,6 +273,12 @@ class Metrics:
         )
         yield _counters(
             "stratacache_semantic_labels", "Stored answers compared with fresh ones.", "result", self._judged
+        )
+        yield _counters(
+            "stratacache_review_verdicts",
+            "Verdicts of people on the review queue.",
+            "verdict",
+            self._reviewed,
         )
         yield CounterMetricFamily(
             "stratacache_singleflight_followers",
@@ -340,6 +353,7 @@ GAUGES = {
     "stratacache_semantic_alarm": Gauge(
         "1 while semantic answers are less right than believed.", "scene", "max"
     ),
+    "stratacache_review_queue": Gauge("Pairs that wait for people.", "stratum", "max"),
     "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
 

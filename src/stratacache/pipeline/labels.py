@@ -119,11 +119,20 @@ class Labeller:
             return None
         return await self._judge(rival.asked.question, rival.candidate.question.text, cached)
 
-    def told(self, label: Labelled, entry: bytes) -> None:
-        """A person says whether an answer that was served was right."""
+    def told(self, label: Labelled, entry: bytes, *, risk: str = "", language: str = "") -> None:
+        """A person says whether an answer serves."""
         self._tally("told_right" if label.right else "told_wrong")
-        self.labels.append(label)
-        self._bound.observe(label.scene, entry, label.probability, label.right, source=label.source)
+        if label.source != "review":  # the review queue keeps those, for longer than this process lives
+            self.labels.append(label)
+        self._bound.observe(
+            label.scene,
+            entry,
+            label.probability,
+            label.right,
+            source=label.source,
+            risk=risk,
+            language=language,
+        )
 
     async def _cosine(self, fresh: str, cached: str) -> float | None:
         try:

@@ -14,8 +14,9 @@ import msgspec
 from stratacache.pipeline.flight import Flight, FlightTable, Seat
 from stratacache.pipeline.labels import Labelled, Labeller, answer_text
 from stratacache.pipeline.plan import Plan
+from stratacache.pipeline.review import ReviewQueue
+from stratacache.policy.review import Item
 from stratacache.policy.tags import bucket_tag
-from stratacache.ports import Clock
 from stratacache.tiers.semantic import SemanticTier
 from stratacache.tiers.semantic_inquiry import Near, Rival, Terms
 from stratacache.tiers.semantic_learn import Learner
@@ -26,25 +27,18 @@ log = logging.getLogger(__name__)
 
 MAX_UNDER_WAY = 256  # comparisons; more are left out
 DRAIN = 5.0  # seconds that questions get to be published at the end
-MAX_SERVED = 1000  # entries whose last hit is remembered, for feedback and review
+MAX_SERVED = 1000  # entries whose last hit is remembered, for feedback
 
 Run = Callable[[Flight], Awaitable[None]]
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The last semantic hit on an entry: what was asked, and what the entry had been the answer to.
+    """The last semantic hit on an entry: what was asked, and what the entry had been the answer to."""
 
-    ``at``: seconds since the epoch.
-    """
-
-    entry: str
-    tenant: str
     scene: str
     asked: str
     stored: str
-    similarity: float
     confidence: float
-    at: float
 
 
 class Kindred:
@@ -60,15 +54,15 @@ class Kindred:
         learner: Learner,
         labeller: Labeller,
         flights: FlightTable,
-        clock: Clock,
         tally: Callable[[str], None],
+        review: ReviewQueue,
     ) -> None:
         self.tier = tier
+        self.review = review
         self.learner = learner
         self._served: OrderedDict[bytes, Served] = OrderedDict()
         self._labeller = labeller
         self._flights = flights
-        self._clock = clock
         self._tally = tally
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -78,18 +72,18 @@ class Kindred:
             return None
         near = await self.tier.lookup(request, key, terms_of(request, key, plan))
         self._tally("hit" if near.hit is not None else near.reason)
-        if near.hit is not None:
-            self._note(request, near)
+        self._note(request, near)
+        self.review.offer(request, near)
         return near
 
-    def served(self, tenant: str | None = None) -> list[Served]:
-        """The last hit on each entry, the least sure first: what people should look at."""
-        known = [one for one in self._served.values() if tenant is None or one.tenant == tenant]
-        return sorted(known, key=lambda one: one.confidence)
-
-    def labels(self) -> list[Labelled]:
-        """The last labels, oldest first."""
-        return list(self._labeller.labels)
+    async def labels(self) -> list[Labelled]:
+        """The last labels, oldest first, after those that people gave. Raises StoreError."""
+        people = [
+            label_of(item, verdict == "right")
+            for item, verdict in await self.review.verdicts()
+            if verdict != "skip"
+        ]
+        return [one for one in people if one is not None] + list(self._labeller.labels)
 
     async def told(self, digest: bytes, expires_at: float, *, right: bool) -> None:
         """Somebody says whether the answer under ``digest`` was right. A wrong one is found no more, anywhere.
@@ -104,6 +98,20 @@ class Kindred:
         if not right:
             self._served.pop(digest, None)
             await self.learner.retract(digest, expires_at)
+
+    async def reviewed(self, item: Item, *, right: bool) -> None:
+        """Somebody says whether the stored answer serves ``item``'s question, which is settled already.
+
+        Raises:
+            StoreError: as :meth:`told`, when it was served and is wrong.
+        """
+        digest = bytes.fromhex(item.entry)
+        label = label_of(item, right)
+        if label is not None:
+            self._labeller.told(label, digest, risk=item.risk, language=item.language)
+        if not right and item.kind == "hit":
+            self._served.pop(digest, None)
+            await self.learner.retract(digest, item.expires_at)
 
     def check(
         self, request: Request, key: Key, plan: Plan, near: Near, versions: Versions | None, run: Run
@@ -149,6 +157,7 @@ class Kindred:
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self.review.close()
         await self.learner.close()
         await self.tier.close()
 
@@ -157,14 +166,10 @@ class Kindred:
         if hit is None or hit.digest is None or near.rival is None:
             return
         self._served[hit.digest] = Served(
-            entry=hit.digest.hex(),
-            tenant=request.scope.tenant,
             scene=request.control.scene,
             asked=near.trace.question,
             stored=near.rival.candidate.question.text,
-            similarity=hit.similarity or 0.0,
             confidence=hit.confidence or 0.0,
-            at=self._clock.now(),
         )
         self._served.move_to_end(hit.digest)
         if len(self._served) > MAX_SERVED:
@@ -190,10 +195,18 @@ class Kindred:
         terms = terms_of(request, key, plan)
         near = await self.tier.lookup(request, key, terms)
         self._tally("shadow_hit" if near.hit is not None else near.reason)
+        self.review.offer(request, near, shadow=True)
         if near.rival is not None:
             # Every answer that would have been given is checked, so each counts for itself alone.
             source: Source = "explored" if near.hit is None else "checked"
             await self._labeller.beside(flight, near.rival, terms, source=source)
+
+
+def label_of(item: Item, right: bool) -> Labelled | None:
+    """What a verdict teaches; None where no verifier was asked, as there is nothing to correct."""
+    if item.probability is None:
+        return None
+    return Labelled(item.asked, item.stored, right, item.scene, "review", item.probability)
 
 
 def terms_of(request: Request, key: Key, plan: Plan) -> Terms:

@@ -22,6 +22,7 @@ from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import CHAT_PATH, Preparer
 from stratacache.gateway.reindex import Reindexing
+from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.pipeline.call import Caller
@@ -194,6 +195,7 @@ class System:
         kindred = self.semantic.kindred if self.semantic is not None else None
         feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
         control = SemanticControl(authenticator, kindred, alone=self.link is None)
+        review = Reviewing(authenticator, kindred, invalidator, self.audit, clock)
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
@@ -211,7 +213,7 @@ class System:
                 "/admin/audit": {"GET": invalidation.audit},
                 "/admin/mode": {"PUT": control.mode},
                 "/admin/reindex": {"POST": self._reindexing.begin, "GET": self._reindexing.progress},
-                "/admin/review": {"GET": control.review},
+                "/admin/review": {"GET": review.waiting, "POST": review.settle},
                 "/admin/labels": {"GET": control.labels},
             },
             start=self.start,

@@ -9,8 +9,11 @@ import logging
 import os
 from pathlib import Path
 
+from stratacache.errors import StoreError
 from stratacache.policy.bound.pooled import Bound, Limits
+from stratacache.ports import Clock
 from stratacache.settings import Settings, mask_url, path_of
+from stratacache.stores.review_file import ReviewFile
 from stratacache.wiring.slots import Slot, take_slot
 
 log = logging.getLogger(__name__)
@@ -39,10 +42,25 @@ def slot_without_file(settings: Settings) -> Slot | None:
 
     None where there is no log, or the store is a file and has places beside it.
     """
-    if settings.audit.path is None or path_of(settings.store) is not None:
+    place = _beside_log(settings)
+    return None if place is None or path_of(settings.store) is not None else take_slot(place)
+
+
+def open_review(settings: Settings, clock: Clock) -> ReviewFile:
+    """The review queue of all processes of this machine on the store; in memory where there is no place for a file."""
+    file = path_of(settings.store) or _beside_log(settings)
+    try:
+        return ReviewFile(None if file is None else file.with_name(f"{file.name}.review"), clock)
+    except StoreError as error:
+        log.warning("the review queue is in memory and ends with this process: %s", error)
+        return ReviewFile(None, clock)
+
+
+def _beside_log(settings: Settings) -> Path | None:
+    if settings.audit.path is None:
         return None
     mark = hashlib.sha256(mask_url(settings.store).encode()).hexdigest()[:8]
-    return take_slot(Path(settings.audit.path).expanduser().with_name(f"semantic-{mark}"))
+    return Path(settings.audit.path).expanduser().with_name(f"semantic-{mark}")
 
 
 class BoundKeeper:
