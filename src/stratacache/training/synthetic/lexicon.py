@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
@@ -17,6 +18,15 @@ def rows(name: str) -> tuple[tuple[str, ...], ...]:
         for line in lines
         if line.strip() and not line.startswith("#")
     )
+
+
+@cache
+def partners(name: str) -> tuple[tuple[str, ...], ...]:
+    """The pairs of words of a list, with their options; a row ``*`` holds words that each replace any other."""
+    found: list[tuple[str, ...]] = []
+    for row in rows(name):
+        found += combinations(row[1].split("|"), 2) if row[0] == "*" else [row]
+    return tuple(found)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from stratacache.training.synthetic.lexicon import rows
+from stratacache.training.synthetic.lexicon import partners
 from stratacache.training.synthetic.pair import Draw
 from stratacache.training.synthetic.text import spliced
 
@@ -13,7 +13,7 @@ from stratacache.training.synthetic.text import spliced
 @cache
 def _partners(name: str) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
-    for left, right, *options in rows(name):
+    for left, right, *options in partners(name):
         for old, new in [(left, right)] if ">" in options else [(left, right), (right, left)]:
             found.setdefault(old, []).append((new, f"{name} {min(old, new)} {max(old, new)}"))
     return found
@@ -33,12 +33,12 @@ def alternation(words: tuple[str, ...]) -> re.Pattern[str]:
 
 def replaced(text: str, draw: Draw, name: str, blocked: re.Pattern[str] | None = None) -> str | None:
     """One listed word replaced by its partner, where the list allows this direction and the part this entry."""
-    partners = _partners(name)
-    matches = list(alternation(tuple(partners)).finditer(text))
+    listed = _partners(name)
+    matches = list(alternation(tuple(listed)).finditer(text))
     draw.rng.shuffle(matches)
     for match in matches:
         around = text[max(0, match.start() - 3) : match.end() + 3]
-        usable = [new for new, entry in partners[match[0]] if draw.allows(entry) and new not in text]
+        usable = [new for new, entry in listed[match[0]] if draw.allows(entry) and new not in text]
         if usable and not (blocked and blocked.search(around)):
             return spliced(text, match.span(), draw.rng.choice(usable))
     return None

@@ -174,7 +174,12 @@ def quantifier(text: str, draw: Draw) -> str | None:
     return (
         None
         if _BOTH.search(text)
-        else replaced(text, draw, "zh_quantifiers", re.compile("不|没|以上都|拥有|所有权"))
+        else replaced(
+            text,
+            draw,
+            "zh_quantifiers",
+            re.compile("不|没|以上都|拥有|所有权|[可所]以|以下[载线单]|满[足意]|第|账单|全部[是为]"),
+        )
     )
 
 

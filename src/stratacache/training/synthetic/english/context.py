@@ -112,7 +112,7 @@ def add_nothing(text: str, draw: Draw) -> str | None:
 _NO_TIME = re.compile(
     (
         r"day after|after all|before and after|look after|named after|day before|after effects|"
-        r"soon after|shortly after|good (?:morning|night)|may\b"
+        r"soon after|shortly after|(?:should|would|could|might|must|may|not|to) have been|good (?:morning|night)|may\b"
     ),
     re.I,
 )

@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from stratacache.training.synthetic.english.forms import inflected
-from stratacache.training.synthetic.lexicon import rows
+from stratacache.training.synthetic.lexicon import partners
 from stratacache.training.synthetic.pair import Draw
 from stratacache.training.synthetic.text import like, spliced, words_in
 
@@ -17,7 +17,7 @@ _NEAR = 25  # characters on each side of a word in which a fixed phrase may hold
 def _partners(name: str) -> dict[str, list[tuple[str, str]]]:
     """Every form of every listed word, with its partners and the lexicon entry that each belongs to."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for left, right, *options in rows(name):
+    for left, right, *options in partners(name):
         entry = f"{name} {min(left, right)} {max(left, right)}"
         for old, new in [(left, right)] if ">" in options else [(left, right), (right, left)]:
             for old_form, new_form in zip(
@@ -34,13 +34,13 @@ def replaced(
 
     ``blocked`` found near a word spares it. ``cased``: names are matched as written.
     """
-    partners = _partners(name)
-    matches = words_in(text, partners, cased=cased)
+    listed = _partners(name)
+    matches = words_in(text, listed, cased=cased)
     draw.rng.shuffle(matches)
     for match in matches:
         if blocked and blocked.search(text[max(0, match.start() - _NEAR) : match.end() + _NEAR]):
             continue
-        forms = partners[match[0] if cased else match[0].lower()]
+        forms = listed[match[0] if cased else match[0].lower()]
         usable = [new for new, entry in forms if draw.allows(entry) and not words_in(text, (new,))]
         usable = [new for new in usable if _article_fits(text[: match.start()], new)]
         if usable:

@@ -197,7 +197,12 @@ _NO_QUANTIFIER = re.compile(
     r"of all|all in|all the time|how (?:many|much|often)"
     r"|so many|as many|too many|not all|not only|not every|if only|only one|the only|"
     r"every day|every other|any more|once and for all"
-    r"|all the best|no more|or more|more or less|the most|all kinds|all sorts|not always|you all|all-|all day)\b",
+    r"|all the best|no more|or more|more or less|the most|all kinds|all sorts|not always|you all|all-|all day"
+    r"|up to (?:you|me|him|her|us|them|date|now|speed|something)|you up to"
+    r"|(?:sign|add|look|live|come|go|give|keep) up to|all (?:that|this|it)"
+    r"|above (?:mentioned|average|ground)|once (?:upon|i|you|we|they|he|she|it|the)"
+    r"|double (?:major|check|spac)|single (?:mother|father|parent)"
+    r"|one day|(?:first|second|other|better|last|next) half)\b",
     re.I,
 )
 
