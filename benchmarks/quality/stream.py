@@ -158,7 +158,7 @@ def run(stream: str, options: Options) -> dict[str, Any]:
     scores: Scores = (
         simulated(pool, options.simulated, 1.0)
         if options.simulated is not None
-        else Verified(pool, options.model, options.cache)
+        else Verified(pool, vectors, options.model, options.cache)
     )
     found: dict[str, Any] = {}
     for name, (bound, make) in methods(pool, Examined(pool, scores)).items():

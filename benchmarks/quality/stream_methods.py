@@ -19,9 +19,6 @@ from stratacache.tiers.semantic_parts import Limits as TierLimits
 
 BOUNDS = (0.005, 0.01, 0.02, 0.05)
 THRESHOLDS = (0.80, 0.85, 0.90, 0.92, 0.95, 0.97, 0.99)
-SURE = 0.98
-"""Probability from which on the tier looks for nothing better."""
-
 Near = Sequence[tuple[int, float]]
 """Stored questions and their cosines, nearest first."""
 
@@ -47,20 +44,22 @@ class Method(Protocol):
 
 
 class Best(NamedTuple):
-    """The stored question that serves most probably; ``same``: but for courtesies it is the question asked."""
+    """The stored question that serves most probably; ``same``: but for courtesies it is the question asked; ``least``:
+    the probability below which it is not served."""
 
     stored: int
     probability: float
     same: bool = False
+    least: float = 0.0
 
 
 class Examined:
     """The way of the semantic tier from neighbours to the likeliest of them: floor, guards, wording, verifier."""
 
-    def __init__(self, pool: Pool, scores: Scores) -> None:
+    def __init__(self, pool: Pool, scores: Scores, limits: TierLimits | None = None) -> None:
         self._pool = pool
         self._scores = scores
-        self._limits = TierLimits()
+        self.limits = limits or TierLimits()
         self._wordings = [plain_wording(text) for text in pool.texts]
         self._verdicts: dict[tuple[int, int], Literal["veto", "pass", "unsure"]] = {}
         self._probabilities: dict[tuple[int, int], float] = {}
@@ -70,24 +69,25 @@ class Examined:
         words = self._wordings[asked]
         contenders = []
         for stored, cosine in near:
-            if cosine >= self._limits.floor:
+            if cosine >= self.limits.floor:
                 same = words != "" and words == self._wordings[stored]
                 verdict = "pass" if same else self._verdict(asked, stored)
                 if verdict != "veto":
                     contenders.append((not same, verdict != "pass", -cosine, stored))
         found: Best | None = None
-        for differs, _, _, stored in sorted(contenders)[: self._limits.verify]:
+        for differs, unsure, _, stored in sorted(contenders)[: self.limits.verify]:
             p = self._probability(asked, stored) if differs else 1.0
             if found is None or p > found.probability:
-                found = Best(stored, p, not differs)
-            if p >= SURE:
+                least = self.limits.least_unsure if unsure else self.limits.least
+                found = Best(stored, p, not differs, least)
+            if p >= self.limits.sure:
                 break
         return found
 
     def _verdict(self, asked: int, stored: int) -> Literal["veto", "pass", "unsure"]:
-        pair = min(asked, stored), max(asked, stored)
+        pair = asked, stored  # in this order: some guards ask whether the stored answer says enough
         if pair not in self._verdicts:
-            self._verdicts[pair] = examine(self._pool.texts[pair[0]], self._pool.texts[pair[1]]).verdict
+            self._verdicts[pair] = examine(self._pool.texts[asked], self._pool.texts[stored]).verdict
         return self._verdicts[pair]
 
     def _probability(self, asked: int, stored: int) -> float:
@@ -131,7 +131,7 @@ class Vcache:
         found = self.path.best(asked, near) if self.path else Best(*near[0]) if near else None
         if found is None:
             return None
-        stored, similarity, _ = found
+        stored, similarity = found.stored, found.probability
         entry = stored.to_bytes(4, "big")
         if self.cache.decide(entry, similarity, draws.random()) == "serve":
             return stored
@@ -167,11 +167,15 @@ class Ours:
         found = self.path.best(asked, near)
         if found is None:
             return None
-        stored, p, same = found
-        if same:
+        stored, p = found.stored, found.probability
+        if found.same:
             return stored
         entry, language = stored.to_bytes(4, "big"), language_of(self.pool.texts[asked])
         right = self.pool.answers[stored] == self.pool.answers[asked]
+        if p < found.least:
+            if p >= self.path.limits.worth:
+                self.bound.observe("stream", entry, p, right, language=language)
+            return None
         ruling = self.bound.decide("stream", entry, p, draws.random(), language=language)
         if ruling.choice == "explore":
             self.bound.observe("stream", entry, p, right, language=language)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from benchmarks.quality.streams import Pool
 from stratacache.errors import ModelError
 from stratacache.models.pool import Pool as Threads
-from stratacache.models.use import UseEmbedder
+from stratacache.models.use import UseEmbedder, default_fingerprint
 from stratacache.models.verifier import PairModel
 from stratacache.policy.bound.scale import log_odds, probability
+from stratacache.policy.calibration import Calibration
 from stratacache.policy.language import language_of
 
 NEIGHBOURS = 300
@@ -30,7 +31,7 @@ Vectors = NDArray[np.float32]
 
 
 async def embed(pool: Pool) -> tuple[Pool, Vectors]:
-    """The questions that can be embedded, and their vectors."""
+    """The questions that can be embedded, and their vectors by the packaged embedder."""
     embedder = UseEmbedder(Threads(1, 4), budget=60)
     embedder.start()
     vectors: dict[int, Vectors] = {}
@@ -65,15 +66,27 @@ def neighbours(pool: Pool, vectors: Vectors) -> tuple[NDArray[np.int32], Vectors
 
 
 class Verified:
-    """The verifier's probabilities. Logits are kept in ``cache``, in a file for each stream and each model's weights.
+    """The verifier's probabilities, by the card's ``calibration`` or another, with the cosines of ``vectors``.
+
+    Logits are kept in ``cache``, in a file for each stream and each model's weights.
 
     A question that the verifier refuses to read is never answered from another: its probability is 0.
     """
 
-    def __init__(self, pool: Pool, folder: Path, cache: Path | None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        vectors: Vectors,
+        folder: Path,
+        cache: Path | None,
+        calibration: Calibration | None = None,
+    ) -> None:
         self._texts = pool.texts
+        self._vectors = vectors
+        self._embedder = default_fingerprint()
         self._languages = [language_of(text) for text in pool.texts]
         self._model = PairModel(folder)
+        self._calibration = calibration or self._model.calibration
         self._known: dict[str, float] = {}
         self._file: Path | None = None
         if cache is not None:
@@ -94,7 +107,8 @@ class Verified:
         if logit == -math.inf:
             return 0.0
         languages = self._languages[asked], self._languages[stored]
-        return self._model.calibration.alone(logit, *languages)
+        cosine = float(self._vectors[asked] @ self._vectors[stored])
+        return self._calibration.probability(logit, *languages, cosine, self._embedder)
 
     def _logit(self, one: str, other: str) -> float:
         try:

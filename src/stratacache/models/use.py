@@ -54,7 +54,7 @@ class UseEmbedder:
     dimension = DIMENSION
 
     def __init__(self, pool: Pool, *, budget: float, resources: Path | None = None) -> None:
-        self.fingerprint = _fingerprint()
+        self.fingerprint = default_fingerprint()
         self._pool = pool
         self._budget = budget
         self._blas: threadpool_limits | None = None
@@ -153,7 +153,8 @@ def _installed() -> Path:
     return Path(spec.origin).parent / "resources"
 
 
-def _fingerprint() -> str:
+def default_fingerprint() -> str:
+    """Of the installed package's embedder; loads nothing."""
     try:
         version = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError:

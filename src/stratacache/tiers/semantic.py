@@ -27,8 +27,6 @@ NOTHING_NEAR = "no_candidate"
 _GONE = frozenset({"entry_gone", "outdated", "index_disagrees"})
 """Reasons for which the index has no use for a question any more."""
 _FORGET_TIMEOUT = 5.0  # seconds
-_WORTH_COMPARING = 0.3  # probability from which on a fresh answer beside it is a label
-_SURE = 0.98  # probability from which on nothing better is looked for
 
 
 class SemanticTier:
@@ -80,7 +78,7 @@ class SemanticTier:
         if rival.same:
             return Near(self._hit(best), "", found.stages, rival, trace=found.trace)
         if rival.probability < self._least(best):
-            worth = rival.probability >= _WORTH_COMPARING
+            worth = rival.probability >= self._limits.worth
             reason = "explored" if worth else "unverified"
             return Near(None, reason, found.stages, rival if worth else None, trace=found.trace)
         ruling = self._bound.decide(
@@ -213,7 +211,7 @@ class SemanticTier:
                 raise
             one.look.probability = probability
             verified.append((probability, one))
-            if probability >= _SURE:
+            if probability >= self._limits.sure:
                 break
         verified.sort(key=lambda pair: -pair[0])
         return verified
@@ -238,7 +236,7 @@ class SemanticTier:
         reason, witness = "", None
         for probability, one in verified:
             refused = self._refusal(asked, one.candidate.question, probability, terms)
-            if refused == "uncorroborated" and witness is None and probability >= _WORTH_COMPARING:
+            if refused == "uncorroborated" and witness is None and probability >= self._limits.worth:
                 witness = Rival(one.candidate, one.scope, probability, asked, one.same)
             if refused is None:
                 found = await self._entry(one.candidate.question, one.scope, terms)

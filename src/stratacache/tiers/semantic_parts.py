@@ -110,7 +110,8 @@ class Limits(msgspec.Struct, frozen=True):
 
     ``budget``: seconds of one look-up. ``corroboration``: other principals who must have got an agreeing answer before
     one crosses principals. ``least``: the verifier's probability below which nothing is served, whatever the bound
-    would afford; ``least_unsure`` where a guard has doubts.
+    would afford; ``least_unsure`` where a guard has doubts. ``worth``: the probability from which on a fresh answer
+    beside a candidate is a label; ``sure``: that from which on nothing better is looked for.
     """
 
     candidates: int = 10
@@ -120,6 +121,8 @@ class Limits(msgspec.Struct, frozen=True):
     corroboration: int = 0
     least: float = 0.7
     least_unsure: float = 0.85
+    worth: float = 0.3
+    sure: float = 0.98
 
 
 class Passed(Exception):
