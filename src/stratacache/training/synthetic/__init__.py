@@ -60,9 +60,10 @@ def _pairs_of(rule: Rule, texts: Sequence[str], count: int, draw: Draw) -> Itera
 
 
 def _pair(rule: Rule, text: str, draw: Draw) -> Pair | None:
-    new = rule.rewrite(text, draw)
-    if new is None:
+    made = rule.rewrite(text, draw)
+    if made is None:
         return None
+    text, new = (text, made) if isinstance(made, str) else made
     if draw.rng.random() < _TWICE:
         new = _reworded(rule, new, draw)
     same = normalised(new) == normalised(text)
@@ -83,6 +84,6 @@ def _reworded(rule: Rule, text: str, draw: Draw) -> str:
     draw.rng.shuffle(rules)
     for other in rules[:6]:
         new = other.rewrite(text, free)
-        if new is not None:
+        if isinstance(new, str):
             return new
     return text

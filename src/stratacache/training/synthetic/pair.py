@@ -56,8 +56,9 @@ class Draw:
         return any(map(is_held_out, names)) == (self.part == "eval")
 
 
-Rewrite = Callable[[str, Draw], str | None]
-"""A question and the draw to a rewritten question, or None where the rule does not surely apply."""
+Rewrite = Callable[[str, Draw], str | tuple[str, str] | None]
+"""A question and the draw to a rewritten question, to two that stand for it (each with an addition, say), or None
+where the rule does not surely apply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,23 +16,54 @@ _HAS_WHOM = re.compile(
 )
 
 
-def add_modifier(text: str, draw: Draw) -> str | None:
-    """孕妇, 二手, 在Linux上 ...: a condition that decides the answer, put first."""
+def _modifiers(text: str) -> list[str]:
+    """The conditions that change the answer, of the topics that the text is about."""
     if (
         len(text) > 24
         or _SEVERAL.search(text)
         or _HAS_WHOM.search(text)
         or not re.search(r"怎么|如何|怎样|什么好|能不能|可以|哪", text)
     ):
-        return None
-    options = [
+        return []
+    return [
         new
         for topic, news, *_ in rows("zh_modifiers")
         if re.search(topic, text)
         for new in news.split("|")
-        if draw.allows(f"modifier {new}") and new not in text
+        if new not in text
     ]
+
+
+def add_modifier(text: str, draw: Draw) -> str | None:
+    """孕妇, 二手, 在Linux上 ...: a condition that decides the answer, put first."""
+    options = [new for new in _modifiers(text) if draw.allows(f"modifier {new}")]
     return draw.rng.choice(options) + text if options else None
+
+
+def swap_modifier(text: str, draw: Draw) -> tuple[str, str] | None:
+    """Two conditions that each change the answer: 孕妇 -> 糖尿病人."""
+    options = _modifiers(text)
+    if len(options) < 2:
+        return None
+    one, other = draw.rng.sample(options, 2)
+    if one == other or not draw.allows(f"modifier {one}", f"modifier {other}"):
+        return None
+    return one + text, other + text
+
+
+def move_modifier(text: str, draw: Draw) -> tuple[str, str] | None:
+    """A condition that decides, put last or said in other words: 孕妇 -> 怀孕的女性."""
+    options = [new for new in _modifiers(text) if draw.allows(f"modifier {new}")]
+    if not options:
+        return None
+    addition = draw.rng.choice(options)
+    said = replaced(addition, Draw(draw.rng, "train"), "zh_modifiers_same")
+    if said and draw.rng.random() < 0.6:
+        return addition + text, said + text
+    body = text.rstrip("?？。. ")
+    return addition + text, draw.rng.choice(
+        [f"{addition}，{text}", f"{body}（{addition}）", f"{body}，{addition}"]
+    )
 
 
 def narrow(text: str, draw: Draw) -> str | None:
@@ -327,6 +358,8 @@ def synonym(text: str, draw: Draw) -> str | None:
 
 RULES = (
     Rule("modifier", "zh", 0, "modifier", add_modifier),
+    Rule("modifier_swapped", "zh", 0, "modifier", swap_modifier),
+    Rule("modifier_moved", "zh", 1, "modifier", move_modifier),
     Rule("modifier_narrowed", "zh", 0, "modifier", narrow),
     Rule("modifier_empty", "zh", 1, "modifier", empty_modifier),
     Rule("time", "zh", 0, "time", change_time),

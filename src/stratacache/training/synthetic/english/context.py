@@ -28,25 +28,57 @@ _ADVICE = re.compile(
 )
 
 
-def add_modifier(text: str, draw: Draw) -> str | None:
-    """A condition on whom, where or with what, of a kind the topic makes decisive: medicine while pregnant."""
+def _modifiers(text: str) -> list[str]:
+    """The endings that change the answer, of the topics that the text is about."""
     if (
         len(text) > 90
         or re.search(r"[.!?].*[?.!]|[,:\"]", text)
         or not _ADVICE.match(text)
-        or "difference" in text
+        or re.search(r"\b(?:for|without|while|when|if|after|during|difference)\b", text, re.I)
     ):
-        return None
-    options = [
+        return []
+    return [
         addition
         for trigger, additions in rows("en_modifiers")
         if re.search(trigger, text, re.I)
         for addition in additions.split("|")
-        if draw.allows(f"modifier {addition}") and not set(addition.split()[-1:]) & set(text.lower().split())
+        if not set(addition.split()[-1:]) & set(text.lower().split())
     ]
-    if not options or re.search(r"\b(?:for|without|while|when|if|after|during)\b", text, re.I):
+
+
+def add_modifier(text: str, draw: Draw) -> str | None:
+    """A condition on whom, where or with what, of a kind the topic makes decisive: medicine while pregnant."""
+    options = [addition for addition in _modifiers(text) if draw.allows(f"modifier {addition}")]
+    return _ended(text, draw.rng.choice(options)) if options else None
+
+
+def swap_modifier(text: str, draw: Draw) -> tuple[str, str] | None:
+    """Two conditions that each change the answer: while pregnant -> with diabetes."""
+    options = _modifiers(text)
+    if len(options) < 2:
         return None
-    return _ended(text, draw.rng.choice(options))
+    one, other = draw.rng.sample(options, 2)
+    if one == other or not draw.allows(f"modifier {one}", f"modifier {other}"):
+        return None
+    return _ended(text, one), _ended(text, other)
+
+
+_FRONTED = re.compile(r"(?:for|with|without|while|after|before|in|as|at|on|during|if|under)\b")
+
+
+def move_modifier(text: str, draw: Draw) -> tuple[str, str] | None:
+    """A condition that decides, put first or said in other words: while pregnant -> during pregnancy."""
+    options = [addition for addition in _modifiers(text) if draw.allows(f"modifier {addition}")]
+    if not options:
+        return None
+    addition = draw.rng.choice(options)
+    ended = _ended(text, addition)
+    said = replaced(addition, Draw(draw.rng, "train"), "en_modifiers_same")
+    if said and draw.rng.random() < 0.6:
+        return ended, _ended(text, said)
+    if not _FRONTED.match(addition):
+        return None
+    return ended, f"{addition[0].upper()}{addition[1:]}, {first_lower(text)}"
 
 
 def add_adjective(text: str, draw: Draw) -> str | None:
@@ -308,6 +340,8 @@ def first_word_kept(text: str, draw: Draw) -> str | None:
 
 RULES = (
     Rule("modifier", "en", 0, "modifier", add_modifier),
+    Rule("modifier_swapped", "en", 0, "modifier", swap_modifier),
+    Rule("modifier_moved", "en", 1, "modifier", move_modifier),
     Rule("modifier_adjective", "en", 0, "modifier", add_adjective),
     Rule("modifier_empty", "en", 1, "modifier", add_nothing),
     Rule("time", "en", 0, "time", change_time),
