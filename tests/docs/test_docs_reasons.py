@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 from tests.docs.doc_pages import ROOT, SOURCE, first_column, section
 
-from stratacache.dialects import openai_chat
+from stratacache.dialects import anthropic_messages, openai_chat
 from stratacache.errors import StoreDown, StoreError, StoreSlow
 from stratacache.policy.fields import BYPASS_REASONS
 from stratacache.tiers.semantic import NOTHING_NEAR
@@ -163,9 +163,10 @@ def failures() -> set[str]:
 
 def withheld() -> set[str]:
     dialect = returned("dialects/openai_chat.py", "completeness", "_choice_fault", "_message_fault")
+    dialect |= returned("dialects/anthropic_messages.py", "completeness")
     verdicts = calls(["pipeline/plan.py", "pipeline/call.py"], "Verdict")
     planned = {word for call in verdicts for word in texts(call) - {"withheld", "answer", "negative"}}
-    return dialect | planned | set(openai_chat._FAILED.values())
+    return dialect | planned | set(openai_chat._FAILED.values()) | set(anthropic_messages._FAILED.values())
 
 
 def write_backs() -> set[str]:

@@ -17,14 +17,17 @@ Whatever does not fit is not guessed at: it is a ``problem``, and an answer with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from stratacache.dialects import wire
-from stratacache.dialects.sse import DONE
+from stratacache.dialects.base import Heard
+from stratacache.dialects.sse import DONE, Event
 from stratacache.types import JSON
 
 # strings inside a delta that servers send whole, often again and again
 _WHOLE: Final = frozenset({"id", "type", "role", "index", "object", "format"})
+_NULL_USAGE: Final = b',"usage":null}'
 _NOT_TOP: Final = frozenset({"choices", "obfuscation", "usage"})
 
 
@@ -44,6 +47,14 @@ class Assembler:
         self._top: dict[str, JSON] = {}
         self._choices: dict[int, _Choice] = {}
         self._usage: JSON = None
+
+    def take(self, event: Event, *, strip_usage: bool) -> Heard | None:
+        """See ``base.Assembler``."""
+        chunk = self.add_payload(event.data)
+        if event.data == DONE:
+            return None
+        bare = without_usage(chunk, event.data) if strip_usage and chunk is not None else event.data
+        return Heard(event.data, bare)
 
     def add_payload(self, payload: bytes) -> dict[str, JSON] | None:
         """Take an event's payload, ``[DONE]`` included; returns the decoded chunk, None if it is not one."""
@@ -336,3 +347,20 @@ def _merged_lists(old: list[JSON], new: list[JSON], concatenate: bool) -> list[J
         else:
             merged[place] = _merged(merged[place], item, "", concatenate=concatenate)
     return merged
+
+
+def without_usage(chunk: Mapping[str, JSON], payload: bytes) -> bytes | None:
+    """What a client that did not ask for usage sees of a stream chunk: None for the usage-only chunk.
+
+    Args:
+        chunk: the decoded ``payload``; not changed.
+        payload: returned untouched when it has no ``usage``.
+    """
+    if "usage" not in chunk:
+        return payload
+    if chunk["usage"] is not None and not chunk.get("choices"):
+        return None
+    if payload.endswith(_NULL_USAGE):
+        # in valid JSON these bytes at the end can only be the outermost object's last member
+        return payload[: -len(_NULL_USAGE)] + b"}"
+    return wire.encode({key: value for key, value in chunk.items() if key != "usage"})

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from stratacache.dialects import wire
-from stratacache.dialects.openai_assemble import Assembler
+from stratacache.dialects.base import Parsed
+from stratacache.dialects.checks import flag, message_list, model_name, optional_object, required
+from stratacache.dialects.openai_assemble import Assembler, without_usage
 from stratacache.dialects.openai_replay import replay
 from stratacache.errors import RequestError, StrataError, UpstreamError
 from stratacache.types import JSON, Usage
 
 __all__ = [
+    "USAGE_ON_REQUEST",
     "Assembler",
     "Parsed",
+    "assembler",
     "completeness",
     "error_body",
     "fixed_answer",
@@ -31,7 +33,7 @@ __all__ = [
     "without_usage",
 ]
 
-MAX_MODEL: Final = 256
+USAGE_ON_REQUEST: Final = True
 _ERROR_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _FINISHED: Final = frozenset({"stop", "tool_calls", "function_call"})
 _FAILED: Final = {
@@ -41,22 +43,6 @@ _FAILED: Final = {
     "refusal": "refused",
     "error": "error",
 }
-_KINDS: Final = {bool: "a boolean", str: "a string", list: "an array", dict: "an object", type(None): "null"}
-_NULL_USAGE: Final = b',"usage":null}'
-
-
-class Parsed(msgspec.Struct, frozen=True):
-    """A checked chat request.
-
-    ``cache`` is LiteLLM's cache control (``{"no-cache": true, "ttl": 60}``) as the client wrote it, None when
-    absent; ``body`` is the request without it. ``include_usage`` is False unless the request streams.
-    """
-
-    model: str
-    stream: bool
-    include_usage: bool
-    cache: Mapping[str, JSON] | None
-    body: dict[str, JSON]
 
 
 def parse(body: dict[str, JSON]) -> Parsed:
@@ -68,91 +54,15 @@ def parse(body: dict[str, JSON]) -> Parsed:
         RequestError: status 400, ``param`` is the path of the first wrong field; code
             ``missing_required_parameter``, ``invalid_type``, ``invalid_value`` or ``empty_array``.
     """
-    model = _model(_required(body, "model", "model"))
-    _messages(_required(body, "messages", "messages"))
-    stream = _flag(body, "stream", "stream")
-    options = _optional_object(body, "stream_options")
-    include_usage = options is not None and _flag(options, "include_usage", "stream_options.include_usage")
-    cache = _optional_object(body, "cache")
+    model = model_name(required(body, "model", "model"))
+    message_list(required(body, "messages", "messages"))
+    stream = flag(body, "stream", "stream")
+    options = optional_object(body, "stream_options")
+    include_usage = options is not None and flag(options, "include_usage", "stream_options.include_usage")
+    cache = optional_object(body, "cache")
     if "cache" in body:
         body = {key: value for key, value in body.items() if key != "cache"}
     return Parsed(model, stream, stream and include_usage, cache, body)
-
-
-def _model(value: JSON) -> str:
-    if type(value) is not str:
-        raise _wrong_type("model", "a string", value)
-    if not value.strip():
-        raise _wrong_value("model", "is empty. Name the model to ask; GET /v1/models lists them.")
-    if len(value) > MAX_MODEL:
-        raise _wrong_value("model", f"has {len(value)} characters, the most is {MAX_MODEL}.")
-    if not value.isprintable():
-        raise _wrong_value("model", "holds characters that cannot be printed.")
-    return value
-
-
-def _messages(value: JSON) -> None:
-    if type(value) is not list:
-        raise _wrong_type("messages", "an array of objects", value)
-    if not value:
-        raise RequestError(
-            "'messages' is an empty array. Send at least one message.", param="messages", code="empty_array"
-        )
-    for i, message in enumerate(value):
-        if type(message) is not dict:
-            raise _wrong_type(f"messages[{i}]", "an object", message)
-        role = _required(message, "role", f"messages[{i}].role")
-        if type(role) is not str:
-            raise _wrong_type(f"messages[{i}].role", "a string", role)
-        content = message.get("content")
-        if type(content) is list:
-            _parts(content, f"messages[{i}].content")
-        elif content is not None and type(content) is not str:
-            raise _wrong_type(f"messages[{i}].content", "a string or an array of objects", content)
-
-
-def _parts(parts: list[JSON], path: str) -> None:
-    for i, part in enumerate(parts):
-        if type(part) is not dict:
-            raise _wrong_type(f"{path}[{i}]", "an object", part)
-        kind = _required(part, "type", f"{path}[{i}].type")
-        if type(kind) is not str:
-            raise _wrong_type(f"{path}[{i}].type", "a string", kind)
-
-
-def _required(parent: Mapping[str, JSON], key: str, path: str) -> JSON:
-    if key not in parent:
-        raise RequestError(
-            f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
-        )
-    return parent[key]
-
-
-def _flag(parent: Mapping[str, JSON], key: str, path: str) -> bool:
-    value = parent.get(key)
-    if value is not None and type(value) is not bool:
-        raise _wrong_type(path, "a boolean or null", value)
-    return value is True
-
-
-def _optional_object(body: Mapping[str, JSON], key: str) -> Mapping[str, JSON] | None:
-    value = body.get(key)
-    if value is not None and type(value) is not dict:
-        raise _wrong_type(key, "an object or null", value)
-    return value
-
-
-def _wrong_type(path: str, expected: str, value: JSON) -> RequestError:
-    kind = _KINDS.get(type(value), "a number")
-    return RequestError(
-        f"Invalid type for '{path}': expected {expected}, but got {kind} instead.",
-        param=path,
-        code="invalid_type",
-    )
-
-
-def _wrong_value(path: str, what: str) -> RequestError:
-    return RequestError(f"Invalid value for '{path}': it {what}", param=path, code="invalid_value")
 
 
 def upstream_body(body: Mapping[str, JSON], resolved_model: str, *, ask_usage: bool) -> dict[str, JSON]:
@@ -183,21 +93,9 @@ def error_body(error: StrataError) -> bytes:
     return wire.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
 
 
-def without_usage(chunk: Mapping[str, JSON], payload: bytes) -> bytes | None:
-    """What a client that did not ask for usage sees of a stream chunk: None for the usage-only chunk.
-
-    Args:
-        chunk: the decoded ``payload``; not changed.
-        payload: returned untouched when it has no ``usage``.
-    """
-    if "usage" not in chunk:
-        return payload
-    if chunk["usage"] is not None and not chunk.get("choices"):
-        return None
-    if payload.endswith(_NULL_USAGE):
-        # in valid JSON these bytes at the end can only be the outermost object's last member
-        return payload[: -len(_NULL_USAGE)] + b"}"
-    return wire.encode({key: value for key, value in chunk.items() if key != "usage"})
+def assembler() -> Assembler:
+    """See ``base.Answers``."""
+    return Assembler()
 
 
 def usage_of(answer: Mapping[str, JSON]) -> Usage:

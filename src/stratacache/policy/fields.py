@@ -14,6 +14,7 @@ import msgspec
 from stratacache.types import JSON
 
 CHAT = "chat.completions"
+MESSAGES = "messages"
 
 
 class FieldClass(Enum):
@@ -56,6 +57,21 @@ def _has_hosted_tool(value: JSON) -> bool:
     if not isinstance(value, list):
         return value is not None
     return any(not isinstance(tool, dict) or tool.get("type") not in ("function", "custom") for tool in value)
+
+
+# Anthropic's own tools that the client runs. Others that are named by a type run at Anthropic.
+_CLIENT_TOOLS = ("bash_", "text_editor_", "computer_", "browser_", "memory_")
+
+
+def _has_server_tool(value: JSON) -> bool:
+    """As ``_has_hosted_tool``, in Anthropic's form: a plain tool has no type, or ``custom``."""
+    if not isinstance(value, list):
+        return value is not None
+    return any(not isinstance(tool, dict) or not _runs_at_the_client(tool.get("type")) for tool in value)
+
+
+def _runs_at_the_client(kind: JSON) -> bool:
+    return kind in (None, "custom") or (isinstance(kind, str) and kind.startswith(_CLIENT_TOOLS))
 
 
 _LIVE_MODEL_PARTS = ("-search-preview", "-search-api", ":online")
@@ -106,8 +122,21 @@ _CHAT = Dialect(
     },
 )
 
+_MESSAGES = Dialect(
+    irrelevant={
+        "stream": "one answer in pieces or whole; a stored answer replays either way",
+        "metadata": "an end-user id for the provider's abuse monitoring",
+        "cache_control": "where the provider caches the prompt; prefixes change cost, not output",
+    },
+    bypasses={
+        "container": Bypass("engine_state", "continues in a container kept at the provider", _given),
+        "mcp_servers": Bypass("hosted_tool", "a tool that the provider runs is live or acts", _given),
+        "tools": Bypass("hosted_tool", "a tool that the provider runs is live or acts", _has_server_tool),
+    },
+)
+
 _NOTHING_PROVED = Dialect(irrelevant={}, bypasses={})
-_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT}
+_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT, MESSAGES: _MESSAGES}
 _IRRELEVANT = {endpoint: frozenset(dialect.irrelevant) for endpoint, dialect in _DIALECTS.items()}
 
 

@@ -8,14 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from stratacache.policy.fields import CHAT, irrelevant_fields
+from stratacache.policy.fields import CHAT, MESSAGES, irrelevant_fields
+from stratacache.policy.messages_form import canonical_prompt
 from stratacache.policy.normalise import NORMALISER_VERSION, is_material_prompt, normalise_all, tidy
 from stratacache.types import JSON, Key, Request
 
 KEY_VERSION: int = 3
 """Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
 
+CONVERSATIONS = frozenset({CHAT, MESSAGES})
+"""Endpoints whose body holds ``messages``, with what instructs the model among them or, at Anthropic, in ``system``."""
+
 INSTRUCTING = ("system", "developer")
+_TOOL_BLOCKS = ("tool_use", "tool_result", "server_tool_use")
 # With one of these the answer repeats or continues the prompt itself, so the prompt must match to the byte.
 SHOWS_PROMPT = ("echo", "prompt_logprobs", "return_token_ids", "continue_final_message")
 
@@ -29,7 +34,7 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     into the next.
 
     Args:
-        request: its body is a chat request for the prose rules to apply; other endpoints are taken to the byte.
+        request: its body is a conversation for the prose rules to apply; other endpoints are taken to the byte.
         history_window: None for all turns, or the last n turns; see ``windowed``.
 
     Raises:
@@ -38,9 +43,11 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     left_out = irrelevant_fields(request.endpoint)
     body = {name: value for name, value in request.body.items() if name not in left_out}
     body["model"] = request.resolved_model
-    if request.endpoint == CHAT and isinstance(messages := body.get("messages"), list):
+    if request.endpoint == MESSAGES:
+        body = canonical_prompt(body)
+    if request.endpoint in CONVERSATIONS and isinstance(messages := body.get("messages"), list):
         exact = any(body.get(name) for name in SHOWS_PROMPT)
-        folded = messages if exact else _fold_user_text(messages)
+        folded = messages if exact else _fold_user_text(messages, system_of(request.endpoint, body))
         body["messages"] = folded if history_window is None else windowed(folded, history_window)
     scope = request.scope
     form = _encode(
@@ -57,6 +64,11 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     return Key(digest=hashlib.sha256(form).digest()[:16], form=form)
 
 
+def system_of(endpoint: str, body: Mapping[str, JSON]) -> JSON:
+    """What instructs the model beside the messages: only Anthropic has such a field."""
+    return body.get("system") if endpoint == MESSAGES else None
+
+
 def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
     """System and developer messages, and all messages from the ``turns``-th last user message on (B3).
 
@@ -64,23 +76,31 @@ def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
     """
     if turns < 1:
         raise ValueError("history_window must be at least 1")
-    starts = [i for i, message in enumerate(messages) if _role(message) == "user"]
+    starts = [i for i, message in enumerate(messages) if _role(message) == "user" and not uses_tools(message)]
     start = starts[-turns] if len(starts) >= turns else 0
     return [m for i, m in enumerate(messages) if i >= start or _role(m) in INSTRUCTING]
+
+
+def uses_tools(message: JSON) -> bool:
+    """Whether a message holds calls of tools or their results, in Anthropic's form: as blocks of its content."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") in _TOOL_BLOCKS for part in content
+    )
 
 
 def _role(message: JSON) -> JSON:
     return message.get("role") if isinstance(message, Mapping) else None
 
 
-def _fold_user_text(messages: Sequence[JSON]) -> list[JSON]:
+def _fold_user_text(messages: Sequence[JSON], system: JSON) -> list[JSON]:
     """The messages with user prose in normal form; every other role is kept to the byte.
 
     Under a system prompt that works on the text itself (a translator, a proofreader) user text is only tidied.
     """
     texts = [t for message in messages if _role(message) == "user" for t in _texts(message.get("content"))]
-    instructions = (t for m in messages if _role(m) in INSTRUCTING for t in _texts(m.get("content")))
-    material = any(is_material_prompt(text) for text in instructions)
+    told = (t for m in messages if _role(m) in INSTRUCTING for t in _texts(m.get("content")))
+    material = any(is_material_prompt(text) for text in (*_texts(system), *told))
     forms = iter([tidy(text) for text in texts] if material else normalise_all(texts))
     return [_with_forms(m, forms) if _role(m) == "user" else m for m in messages]
 

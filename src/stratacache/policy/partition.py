@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stratacache.policy.fields import CHAT
-from stratacache.policy.key import INSTRUCTING, SHOWS_PROMPT
+from stratacache.policy.key import CONVERSATIONS, INSTRUCTING, SHOWS_PROMPT, system_of, uses_tools
 from stratacache.policy.normalise import is_material_prompt
 from stratacache.types import JSON, Request
 
@@ -54,14 +53,14 @@ def question_of(request: Request) -> str | Unfit:
     """The text of the last question, trimmed, or why the semantic tier must leave the request alone. Pure."""
     body = request.body
     messages = body.get("messages")
-    if request.endpoint != CHAT or not isinstance(messages, list) or not messages:
+    if request.endpoint not in CONVERSATIONS or not isinstance(messages, list) or not messages:
         return Unfit("no_question")
     if any(body.get(name) for name in ("logprobs", *SHOWS_PROMPT)) or body.get("n") not in (None, 1):
         return Unfit("shows_question")
     roles = [m.get("role") if isinstance(m, Mapping) else None for m in messages]
     if roles[-1] != "user":
         return Unfit("no_question")
-    if not _TOOL_ROLES.isdisjoint(roles):
+    if not _TOOL_ROLES.isdisjoint(roles) or any(map(uses_tools, messages)):
         return Unfit("tool_results")
     texts = _texts(messages[-1].get("content"))
     if len(texts) > 1:
@@ -77,11 +76,12 @@ def question_of(request: Request) -> str | Unfit:
         if role in INSTRUCTING
         for t in _texts(m.get("content"))
     )
-    return Unfit("works_on_text") if any(is_material_prompt(text) for text in told) else question
+    instructions = (*_texts(system_of(request.endpoint, body)), *told)
+    return Unfit("works_on_text") if any(map(is_material_prompt, instructions)) else question
 
 
 def scope_of(form: bytes, *, alone: bool = False) -> Scoped | None:
-    """``form``, the canonical form of a chat request, without the words of its last question.
+    """``form``, the canonical form of a conversation, without the words of its last question.
 
     Args:
         alone: without the turns before the question too, for one that stands alone; what instructs the model stays.

@@ -225,7 +225,8 @@ def _pieces(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, An
     if kind == "text":
         deltas = [{"type": "text_delta", "text": piece} for piece in _words(block["text"])]
         deltas += [{"type": "citations_delta", "citation": one} for one in block.get("citations") or ()]
-        return {**{k: v for k, v in block.items() if k != "citations"}, "text": ""}, deltas
+        cited: dict[str, Any] = {"citations": []} if block.get("citations") else {}
+        return {**block, **cited, "text": ""}, deltas
     if kind == "thinking":
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _words(block["thinking"])]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})

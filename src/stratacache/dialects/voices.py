@@ -1,0 +1,142 @@
+"""How clients are spoken to: in the dialect that an answer is kept in, or turned into their own. See ``base.Voice``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stratacache.dialects import anthropic_messages, anthropic_replay, openai_chat, sse, wire
+from stratacache.dialects.base import Heard, Live, Voice
+from stratacache.dialects.convert_answers import chat_answer, message_answer
+from stratacache.dialects.convert_streams import ChatFromMessages, MessagesFromChat
+from stratacache.errors import StrataError, UpstreamError
+from stratacache.policy.fields import CHAT, MESSAGES
+from stratacache.types import JSON
+
+
+class _ChatLive:
+    def __init__(self, *, include_usage: bool) -> None:
+        self._include_usage = include_usage
+
+    def take(self, heard: Sequence[Heard]) -> bytes:
+        payloads = [one.payload if self._include_usage else one.bare for one in heard]
+        return b"".join([sse.encode(payload) for payload in payloads if payload is not None])
+
+    def end(self) -> bytes:
+        return sse.encode(sse.DONE)
+
+
+class _ChatVoice:
+    """A chat client before a chat upstream."""
+
+    def body(self, answer: bytes, created: float) -> bytes:
+        return answer
+
+    def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
+        return sse.encode_stream(openai_chat.replay(answer, include_usage=include_usage))
+
+    def live(self, created: float, *, include_usage: bool) -> Live:
+        return _ChatLive(include_usage=include_usage)
+
+    def failure(self, error: StrataError) -> bytes:
+        # The status is sent already; SDKs raise on an error event, and the missing [DONE] tells the rest.
+        return sse.encode(openai_chat.error_body(error))
+
+    def can_stream(self, answer: JSON) -> bool:
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+            return False
+        ended = {**answer, "choices": [{**choice, "finish_reason": "stop"} for choice in choices]}
+        return openai_chat.completeness(ended) in (None, "refused", "empty")
+
+
+class _MessagesLive:
+    def take(self, heard: Sequence[Heard]) -> bytes:
+        return anthropic_replay.encode_stream([one.payload for one in heard])
+
+    def end(self) -> bytes:
+        return anthropic_replay.encode_event(anthropic_replay.STOP)
+
+
+class _MessagesVoice:
+    """An Anthropic client before an Anthropic upstream."""
+
+    def body(self, answer: bytes, created: float) -> bytes:
+        return answer
+
+    def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
+        return anthropic_replay.encode_stream(anthropic_replay.replay(answer))
+
+    def live(self, created: float, *, include_usage: bool) -> Live:
+        return _MessagesLive()
+
+    def failure(self, error: StrataError) -> bytes:
+        return anthropic_replay.encode_event(anthropic_messages.error_body(error))
+
+    def can_stream(self, answer: JSON) -> bool:
+        if not isinstance(answer, dict):
+            return False
+        calls = any(isinstance(b, dict) and b.get("type") == "tool_use" for b in answer.get("content") or ())
+        ended = {**answer, "stop_reason": "tool_use" if calls else "end_turn"}
+        return anthropic_messages.completeness(ended) in (None, "empty")
+
+
+class _ChatOfMessages(_ChatVoice):
+    """A chat client before an Anthropic upstream."""
+
+    def body(self, answer: bytes, created: float) -> bytes:
+        value = wire.decode_answer(answer)
+        if type(value) is dict and value.get("type") == "error":
+            error = value.get("error") or {}
+            told = {"message": error.get("message"), "type": error.get("type"), "param": None, "code": None}
+            return wire.encode({"error": told})
+        return wire.encode(chat_answer(_checked(value, anthropic_messages.completeness(value)), created))
+
+    def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
+        return super().stream(chat_answer(answer, created), created, include_usage=include_usage)
+
+    def live(self, created: float, *, include_usage: bool) -> Live:
+        return ChatFromMessages(created, include_usage=include_usage)
+
+    def can_stream(self, answer: JSON) -> bool:
+        return _MESSAGES.can_stream(answer)
+
+
+class _MessagesOfChat(_MessagesVoice):
+    """An Anthropic client before a chat upstream."""
+
+    def body(self, answer: bytes, created: float) -> bytes:
+        value = wire.decode_answer(answer)
+        return wire.encode(message_answer(_checked(value, openai_chat.completeness(value))))
+
+    def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
+        return super().stream(message_answer(answer), created, include_usage=include_usage)
+
+    def live(self, created: float, *, include_usage: bool) -> Live:
+        return MessagesFromChat()
+
+    def can_stream(self, answer: JSON) -> bool:
+        return _CHAT.can_stream(answer)
+
+
+def _checked(answer: JSON, fault: str | None) -> dict[str, JSON]:
+    """``answer`` when it has the shape of one, though it need not be whole."""
+    if type(answer) is not dict or fault in ("malformed", "error"):
+        message = "the upstream sent something that is no answer"
+        raise UpstreamError(message, code="upstream_malformed")
+    return answer
+
+
+_CHAT: Final = _ChatVoice()
+_MESSAGES: Final = _MessagesVoice()
+_VOICES: Final[dict[tuple[str, str], Voice]] = {
+    (CHAT, CHAT): _CHAT,
+    (MESSAGES, MESSAGES): _MESSAGES,
+    (CHAT, MESSAGES): _ChatOfMessages(),
+    (MESSAGES, CHAT): _MessagesOfChat(),
+}
+
+
+def voice(client: str, kept: str) -> Voice:
+    """For a client of the endpoint ``client`` and answers that are kept as those of ``kept``."""
+    return _VOICES[client, kept]
