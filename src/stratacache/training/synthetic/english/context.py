@@ -187,6 +187,34 @@ _OTHERS = (
     "a stranger",
     "my teacher",
     "the seller",
+    "my husband",
+    "my roommate",
+    "my tenant",
+    "my ex-wife",
+    "a tourist",
+    "my neighbor",
+    "a minor",
+    "my school",
+    "the government",
+    "an airline",
+    "my insurance company",
+    "my customers",
+    "a debt collector",
+    "my grandmother",
+)
+_OWNERS = (
+    "someone else's",
+    "my boss's",
+    "my neighbor's",
+    "my ex's",
+    "a stranger's",
+    "my daughter's",
+    "my late father's",
+    "my client's",
+    "my employee's",
+    "my girlfriend's",
+    "a friend's",
+    "my tenant's",
 )
 _MY_DATA = re.compile(
     (
@@ -219,11 +247,7 @@ def change_person(text: str, draw: Draw) -> str | None:
             return moved
     if not _ACCESS.search(text):
         return None  # a fault is explained alike whosever it is; access is not
-    owners = [
-        owner
-        for owner in ("someone else's", "my boss's", "my neighbor's", "my ex's", "a stranger's")
-        if draw.allows(f"owner {owner}")
-    ]
+    owners = [owner for owner in _OWNERS if draw.allows(f"owner {owner}")]
     if not owners or len(re.findall(r"\bmy\b", text, re.I)) > 1:
         return None
     return one_of(text, draw, _MY_DATA, lambda m: f"{draw.rng.choice(owners)} ")

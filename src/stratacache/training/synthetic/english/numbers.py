@@ -117,6 +117,16 @@ _EXACT = {  # (unit, other unit): how many of the other make one
     ("m", "cm"): 100,
     ("cm", "mm"): 10,
     ("l", "ml"): 1000,
+    ("tb", "gb"): 1000,
+    ("century", "year"): 100,
+    ("foot", "inch"): 12,
+    ("yard", "foot"): 3,
+    ("pound", "ounce"): 16,
+    ("lakh", "thousand"): 100,
+    ("crore", "lakh"): 100,
+    ("crore", "million"): 10,
+    ("million", "thousand"): 1000,
+    ("billion", "million"): 1000,
 }
 _LONG = {
     "kg": "kilogram",
@@ -136,37 +146,58 @@ _LONG |= {
 }
 _LONG |= {"oz": "ounce", "ft": "foot", "mph": "miles per hour", "hr": "hour", "hrs": "hour", "min": "minute"}
 _MEASURE = re.compile(
-    r"(?<![\w.,:/$€£-])(\d{1,6})( ?)(hours?|minutes?|days?|weeks?|years?|decades?|"
-    r"kg|km|gb|mb|tb|cm|ml|lbs?|oz|ft|mph|hrs?)"
-    r"(?![\w/-]| old| ago| later| from now)",
+    r"(?<![\w.,:/$€£-])(\d{1,6}|one|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty)( ?)"
+    r"(hours?|minutes?|seconds?|days?|weeks?|months?|years?|decades?|century|centuries"
+    r"|pounds?|ounces?|foot|feet|inch|inches|yards?|lakhs?|crores?|million|billion|meters?|kilograms?|grams?"
+    r"|kg|km|gb|mb|tb|cm|mm|ml|lbs?|oz|ft|mph|hrs?)"
+    r"(?![\w/-]| old| ago| later| from now| apart| olds)",
     re.I,
 )
+_SINGULAR = {
+    "feet": "foot",
+    "ft": "foot",
+    "inches": "inch",
+    "centuries": "century",
+    "lbs": "lb",
+    "hrs": "hour",
+    "hr": "hour",
+}
+_PLURAL = {"foot": "feet", "inch": "inches", "century": "centuries"}
 
 
 def _plural(unit: str, count: int) -> str:
-    if count == 1 or "per" in unit:
+    if count == 1 or "per" in unit or len(unit) < 3 or unit in {"million", "billion", "thousand"}:
         return unit
-    return "feet" if unit == "foot" else unit + "s"
+    return _PLURAL.get(unit, unit + "s")
 
 
 def rewrite_unit(text: str, draw: Draw) -> str | None:
     """The same quantity in another exact unit: 2 hours, 120 minutes; or the unit written out: 10 kg, 10 kilograms."""
 
     def new(match: re.Match[str]) -> str | None:
-        count, unit = int(match[1]), match[3].lower()
-        singular = unit.removesuffix("s") if unit != "s" else unit
+        count = _WORDS[match[1].lower()] if match[1].isalpha() else int(match[1])
+        written = match[3].lower()
+        singular = _SINGULAR.get(written, written if len(written) < 3 else written.removesuffix("s"))
         options = [
-            f"{count * many} {other if len(other) < 3 else other + 's'}"
+            f"{count * many} {_plural(other, count * many)}"
             for (one, other), many in _EXACT.items()
             if one == singular and 1 <= count * many <= 10000 and count <= 12
         ]
         options += [
-            f"{count // many} {one if len(one) < 3 or count == many else one + 's'}"
+            f"{count // many} {_plural(one, count // many)}"
             for (one, other), many in _EXACT.items()
             if other == singular and count % many == 0 and count
         ]
-        if singular in _LONG and count:
-            options.append(f"{count} {_plural(_LONG[singular], count)}")
+        options += [
+            f"{match[1]} {_plural(long, count)}"
+            for short, long in _LONG.items()
+            if count and written in {short, short + "s"}
+        ]
+        options += [
+            f"{match[1]} {short}"
+            for short, long in _LONG.items()
+            if count and singular == long and len(short) > 1
+        ]
         return draw.rng.choice(options) if options else None
 
     return one_of(text, draw, _MEASURE, new)

@@ -163,6 +163,43 @@ _TRANSITIVE = {
     "admire": "admired",
     "trust": "trusted",
     "control": "controlled",
+    "follow": "followed",
+    "fund": "funded",
+    "sanction": "sanctioned",
+    "occupy": "occupied",
+    "liberate": "liberated",
+    "recognize": "recognized",
+    "fear": "feared",
+    "respect": "respected",
+    "love": "loved",
+    "reject": "rejected",
+    "bomb": "bombed",
+    "annex": "annexed",
+    "partition": "partitioned",
+    "hire": "hired",
+    "fire": "fired",
+    "pay": "paid",
+    "copy": "copied",
+    "endorse": "endorsed",
+    "accuse": "accused",
+    "elect": "elected",
+    "forgive": "forgiven",
+    "choose": "chosen",
+    "leave": "left",
+    "eat": "eaten",
+    "train": "trained",
+    "teach": "taught",
+    "protect": "protected",
+    "arrest": "arrested",
+    "outlive": "outlived",
+    "inspire": "inspired",
+    "adopt": "adopted",
+    "contact": "contacted",
+    "sponsor": "sponsored",
+    "monitor": "monitored",
+    "call": "called",
+    "power": "powered",
+    "outperform": "outperformed",
 }
 _WHO_WHOM = re.compile(
     rf"\b((?i:why|when|how)) (did|does|do|will|would|can|could) ({_NOUN}) ({'|'.join(_TRANSITIVE)})"
@@ -172,7 +209,9 @@ _PERSON = r"(someone|somebody|my \w+|he|she|they|a (?:guy|girl|friend|person|man
 _TO_ME = re.compile(
     (
         rf"\b{_PERSON} (blocked|unfriended|ignored|hit|hurt|lied to|insulted|rejected|"
-        r"betrayed|cheated on|called|unfollowed|slapped|bit) me(?=[?.!,]|$| on\b)"
+        r"betrayed|cheated on|called|unfollowed|slapped|bit|reported|sued|invited|dumped|fired|hired|"
+        r"threatened|blackmailed|kissed|pushed|kicked|scammed|robbed|texted|messaged|followed|tagged|muted|"
+        r"trusted|paid|adopted|bullied|accused|helped|left) me(?=[?.!,]|$| on\b)"
     ),
     re.I,
 )
