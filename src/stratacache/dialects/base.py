@@ -58,37 +58,33 @@ class Assembler(Protocol):
 
 
 class Answers(Protocol):
-    """The answers of one API. A module serves as one; pure."""
+    """The answers of one API. A module serves as one. Pure."""
 
     USAGE_ON_REQUEST: bool  # a stream tells its usage only when the request asks for it
 
-    @staticmethod
-    def upstream_body(body: Mapping[str, JSON], resolved_model: str, *, ask_usage: bool) -> dict[str, JSON]:
+    def upstream_body(
+        self, body: Mapping[str, JSON], resolved_model: str, *, ask_usage: bool
+    ) -> dict[str, JSON]:
         """The body to send: ``model`` replaced and, with ``ask_usage``, usage asked of the stream."""
         ...
 
-    @staticmethod
-    def assembler() -> Assembler:
+    def assembler(self) -> Assembler:
         """For one stream."""
         ...
 
-    @staticmethod
-    def completeness(answer: JSON) -> str | None:
+    def completeness(self, answer: JSON) -> str | None:
         """None when ``answer`` may be stored, else one word of ``docs/guide/reasons.md`` why not."""
         ...
 
-    @staticmethod
-    def usage_of(answer: Mapping[str, JSON]) -> Usage:
+    def usage_of(self, answer: Mapping[str, JSON]) -> Usage:
         """The token counts; what is absent, null or not a count is None, never 0."""
         ...
 
-    @staticmethod
-    def texts_of(answer: Mapping[str, JSON]) -> list[str]:
+    def texts_of(self, answer: Mapping[str, JSON]) -> list[str]:
         """What a complete answer says: one text for each of the answers in it."""
         ...
 
-    @staticmethod
-    def fixed_answer(text: str, model: str, created: float) -> dict[str, JSON]:
+    def fixed_answer(self, text: str, model: str, created: float) -> dict[str, JSON]:
         """An answer that says ``text`` and cost nothing; ``created`` in seconds since the epoch."""
         ...
 

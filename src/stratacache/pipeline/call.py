@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from stratacache.dialects import openai_chat, sse, wire
+from stratacache.dialects import sse, wire
+from stratacache.dialects.base import Answers
+from stratacache.dialects.table import answers_of
 from stratacache.errors import UpstreamError
 from stratacache.pipeline.fleet import Fleet
-from stratacache.pipeline.flight import Chunk, Flight, FlightTable, Head, Landing
+from stratacache.pipeline.flight import Flight, FlightTable, Head, Landing
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
 from stratacache.pipeline.writeback import WriteBack
@@ -86,7 +88,7 @@ class Caller:
             with self._gate.calling(request.upstream):
                 response = await self._send(request, plan)
                 try:
-                    landing = await self._receive(plan, flight, response, started)
+                    landing = await self._receive(request, plan, flight, response, started)
                 finally:
                     await response.close()
         except UpstreamError as failure:
@@ -107,18 +109,20 @@ class Caller:
         headers = dict(request.headers)
         if request.credential:
             headers["authorization"] = str(request.credential)
+        answers = answers_of(request.endpoint)
         ask_usage = (
             request.stream
+            and answers.USAGE_ON_REQUEST
             and _is_for_others(plan)
             and not request.include_usage
             and request.upstream not in self._refuse_stream_options
         )
-        body = openai_chat.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
+        body = answers.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
         response = await upstream.send(request, body, headers)
         if ask_usage and response.status in (400, 422):
             # Not every server takes stream_options; an error that the client's own request would not have
             # met must not reach it, so the request goes again as the client wrote it.
-            plain = openai_chat.upstream_body(request.body, request.resolved_model, ask_usage=False)
+            plain = answers.upstream_body(request.body, request.resolved_model, ask_usage=False)
             await response.close()
             response = await upstream.send(request, plain, headers)
             if response.status == 200:
@@ -126,7 +130,7 @@ class Caller:
         return response
 
     async def _receive(
-        self, plan: Plan, flight: Flight, response: UpstreamResponse, started: float
+        self, request: Request, plan: Plan, flight: Flight, response: UpstreamResponse, started: float
     ) -> Landing:
         kind = response.headers.get("content-type", "")
         head = Head(
@@ -136,11 +140,12 @@ class Caller:
             seconds=self._clock.monotonic() - started,
         )
         flight.depart(head)
+        answers = answers_of(request.endpoint)
         if head.streaming:
-            return await _receive_stream(flight, response, strip_usage=_is_for_others(plan))
+            return await _receive_stream(answers, flight, response, strip_usage=_is_for_others(plan))
         body = await response.read()
         answer = wire.decode_answer(body) if response.status == 200 or _is_json(kind) else None
-        return Landing(body, answer, _usage(answer), done=True)
+        return Landing(body, answer, _usage(answers, answer), done=True)
 
     def _admit(self, request: Request, plan: Plan, flight: Flight, landing: Landing, seconds: float) -> None:
         """Queue the answer for the store, or close the flight to newcomers when it must not be kept."""
@@ -210,20 +215,15 @@ def _is_for_others(plan: Plan) -> bool:
     return plan.store or plan.share
 
 
-async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_usage: bool) -> Landing:
+async def _receive_stream(
+    answers: Answers, flight: Flight, response: UpstreamResponse, *, strip_usage: bool
+) -> Landing:
     parser = sse.SSEParser()
-    assembler = openai_chat.Assembler()
+    assembler = answers.assembler()
 
     def relay(events: Iterable[sse.Event]) -> None:
-        batch = []
-        for event in events:
-            chunk = assembler.add_payload(event.data)
-            if event.data == sse.DONE:
-                continue
-            bare: bytes | None = event.data
-            if strip_usage and chunk is not None:
-                bare = openai_chat.without_usage(chunk, event.data)
-            batch.append(Chunk(event.data, bare))
+        heard = [assembler.take(event, strip_usage=strip_usage) for event in events]
+        batch = [one for one in heard if one is not None]
         if batch:
             flight.relay(batch)
 
@@ -238,7 +238,7 @@ async def _receive_stream(flight: Flight, response: UpstreamResponse, *, strip_u
     relay(parser.finish())
     answer = assembler.result()
     body = b"" if answer is None else wire.encode(answer)
-    return Landing(body, answer, _usage(answer), assembler.done)
+    return Landing(body, answer, _usage(answers, answer), assembler.done)
 
 
 def _as_sent(value: str) -> str:
@@ -250,5 +250,5 @@ def _is_json(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
-def _usage(answer: JSON) -> Usage:
-    return openai_chat.usage_of(answer) if isinstance(answer, dict) else Usage()
+def _usage(answers: Answers, answer: JSON) -> Usage:
+    return answers.usage_of(answer) if isinstance(answer, dict) else Usage()

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from stratacache.dialects.base import Heard
 from stratacache.errors import UpstreamError
 from stratacache.types import JSON, Key, Usage, Versions
 
@@ -31,11 +32,8 @@ class Head(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """One event's payload; ``bare`` is what a client sees that did not ask for usage (None: nothing)."""
-
-    payload: bytes
-    bare: bytes | None
+Chunk = Heard
+"""One event of the upstream's stream, as all who listen get it."""
 
 
 class Landing(msgspec.Struct, frozen=True):

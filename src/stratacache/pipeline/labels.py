@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from stratacache.dialects import openai_chat, wire
+from stratacache.dialects import wire
+from stratacache.dialects.table import said_by
 from stratacache.errors import ModelError, UpstreamError
 from stratacache.pipeline.flight import Flight
 from stratacache.policy.agreement import MAX_CHARS, compare_answers
@@ -145,10 +146,4 @@ class Labeller:
 
 def answer_text(answer: JSON) -> str | None:
     """What an answer says, None unless it is one whole text: several choices and calls of tools are not compared."""
-    if openai_chat.completeness(answer) is not None or len(answer["choices"]) != 1:
-        return None
-    message = answer["choices"][0]["message"]
-    if message.get("tool_calls") or message.get("function_call"):
-        return None
-    content = message.get("content")
-    return content if isinstance(content, str) else None
+    return said_by(answer)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from stratacache.dialects import openai_chat
+from stratacache.dialects.table import answers_of
 from stratacache.policy.fields import bypass_reason, irrelevant_fields
 from stratacache.policy.tags import dependencies
 from stratacache.policy.ttl import effective_ttl, jittered_ttl
@@ -157,13 +157,19 @@ def judge(request: Request, status: int, answer: JSON, size: int, policy: CacheP
         if remembered and _is_all_in_key(request):
             return _NEGATIVE
         return Verdict("withheld", "upstream_error")
-    reason = openai_chat.completeness(answer)
+    answers = answers_of(request.endpoint)
+    reason = answers.completeness(answer)
     # Of several choices one that is empty tells nothing about the others.
-    if reason == "empty" and negative.ttl > 0 and negative.empty and len(answer["choices"]) == 1:
+    if (
+        reason == "empty"
+        and negative.ttl > 0
+        and negative.empty
+        and len(answer.get("choices") or (None,)) == 1
+    ):
         return _NEGATIVE
     if reason is not None:
         return Verdict("withheld", reason)
-    if negative.markers and _is_marked(answer, negative.markers):
+    if negative.markers and _is_marked(answers.texts_of(answer), negative.markers):
         return _NEGATIVE if negative.ttl > 0 else Verdict("withheld", "no_answer")
     return _ANSWER
 
@@ -174,5 +180,5 @@ def _is_all_in_key(request: Request) -> bool:
     return not any(value not in (None, False) for field, value in request.body.items() if field in outside)
 
 
-def _is_marked(answer: JSON, markers: tuple[str, ...]) -> bool:
-    return any(marker in text for text in openai_chat.texts_of(answer) for marker in markers)
+def _is_marked(texts: Sequence[str], markers: tuple[str, ...]) -> bool:
+    return any(marker in text for text in texts for marker in markers)

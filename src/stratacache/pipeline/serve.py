@@ -7,7 +7,8 @@ from functools import partial
 
 import msgspec
 
-from stratacache.dialects import openai_chat, wire
+from stratacache.dialects import wire
+from stratacache.dialects.table import answers_of
 from stratacache.errors import RequestError, UpstreamError
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.flight import ASK_AGAIN, OUTDATED, Flight, FlightTable, Seat
@@ -295,7 +296,7 @@ class Pipeline:
         if self._default_answer is None:
             raise NotAdmitted(decision)
         now = self._clock.now()
-        answer = openai_chat.fixed_answer(self._default_answer, request.model, now)
+        answer = answers_of(request.endpoint).fixed_answer(self._default_answer, request.model, now)
         return Answered(Entry(b"", wire.encode(answer), created_at=now, expires_at=now), decision)
 
     def leave(self, settled: Settled) -> None:
