@@ -49,13 +49,16 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 def classify(question: str) -> Class:
-    """``today`` is time-bound, ``it`` needs context; all else is a fact, about ``pills`` a medical one."""
+    """``today`` is time-bound, ``it`` needs context, ``@`` is personal data; all else is a fact, about ``pills`` a
+    medical one."""
     words = question.lower().strip("?").split()
     if "today" in words:
-        return Class(False, "time_bound", "says today", True)
+        return Class(False, "time_bound", "time_bound", True)
     if "it" in words:
-        return Class(False, "context_dependent", "says it", False)
-    return Class(True, "fact", "asks for a fact", True, "medical" if "pills" in words else "")
+        return Class(False, "context_dependent", "context_dependent", False)
+    if "@" in question:
+        return Class(False, "personal", "personal_data", True)
+    return Class(True, "fact", "fact", True, "medical" if "pills" in words else "")
 
 
 def examine(asked: str, stored: str) -> Examination:

@@ -12,11 +12,13 @@ from tests.docs.doc_pages import ROOT, SOURCE, first_column, section
 
 from stratacache.dialects import anthropic_messages, openai_chat
 from stratacache.errors import StoreDown, StoreError, StoreSlow
+from stratacache.policy.cacheability import CACHEABLE, REASONS
 from stratacache.policy.fields import BYPASS_REASONS
 from stratacache.tiers.semantic import NOTHING_NEAR
 from stratacache.types import Absent, PutResult
 
-NOT_CACHEABLE = ("time_bound", "personal", "ambiguous", "creative", "context_dependent", "unclassified")
+TOLD_BEFORE = {"empty", "long"}
+"""Words of the classifier that nobody is told: ``no_question`` and ``question_too_long`` come first."""
 PAGE = ROOT / "docs" / "guide" / "reasons.md"
 GATEWAY = ("consistency", "dialects", "gateway", "models", "pipeline", "tiers", "upstream")
 """Packages whose errors clients see. The engine's own errors are passed on and documented with the engine."""
@@ -130,7 +132,15 @@ def semantic_reasons() -> set[str]:
         f"{part}_{how}" for part in ("embedder", "index", "verifier") for how in ("slow", "down", "error")
     }
     return (
-        unfit | ended | refused | ruled | faults | codes("ModelError") | set(NOT_CACHEABLE) | {NOTHING_NEAR}
+        unfit
+        | ended
+        | refused
+        | ruled
+        | faults
+        | codes("ModelError")
+        | (REASONS - CACHEABLE - TOLD_BEFORE)
+        | {"unclassified"}
+        | {NOTHING_NEAR}
     )
 
 

@@ -13,6 +13,7 @@ from tests.fakes.upstream import FakeUpstream, Gate, Reply
 from tests.harness import Gateway, question, running_gateway
 from tests.semantic_kit import Embedder, FixedBound, MissingVerifier, Verifier, models
 
+from stratacache.cli import main
 from stratacache.errors import ModelError
 
 STORED = "What is the way to bake bread?"
@@ -104,6 +105,7 @@ async def test_an_answer_that_came_as_a_stream_serves_too(kit: Kit) -> None:
         (question(ASKED + " maybe"), {}, ("miss", "none", "unverified")),
         (question(ASKED, temperature=1), {}, ("miss", "none", "not_found")),
         (question("what is new today"), {}, ("miss", "none", "time_bound")),
+        (question("who is me@example.com"), {}, ("miss", "none", "personal_data")),
         (question(ASKED), {"x-strata-min-confidence": "0.98"}, ("miss", "none", "low_confidence")),
         (question(ASKED), {"x-strata-tiers": "exact"}, ("miss", "none", "not_found")),
         (question(ASKED), {"x-strata-tiers": "semantic"}, ("hit", "semantic", "semantic")),
@@ -240,6 +242,17 @@ async def test_explain_shows_candidates_findings_probabilities_and_verdict(kit: 
     numbers = {"adjusted": 0.97, "threshold": 0.9, "least_p": 0.7}
     assert (look["verdict"], semantic["bound"]) == ("best", numbers)
     assert told["would_call_upstream"] is False
+
+
+async def test_explain_shows_kind_and_reason_of_what_the_tier_leaves_alone(
+    kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = tmp_path / "body.json"
+    body.write_bytes(msgspec.json.encode(question("who is me@example.com")))
+    assert await asyncio.to_thread(main, ["explain", str(body), "--url", kit.gateway.root]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "semantic   miss (personal_data)" in said
+    assert "  question   personal (personal_data)" in said
 
 
 async def test_a_wrong_answer_is_gone_from_both_tiers(fake: FakeUpstream, kit: Kit) -> None:

@@ -247,7 +247,12 @@ async def test_an_answer_of_a_conversation_stays_in_it() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "reason"),
-    [("what is new today", "time_bound"), ("x" * 401, "question_too_long"), ("", "no_question")],
+    [
+        ("what is new today", "time_bound"),
+        ("who is me@example.com", "personal_data"),
+        ("x" * 401, "question_too_long"),
+        ("", "no_question"),
+    ],
 )
 async def test_what_is_not_cacheable_costs_no_embedding(asked: str, reason: str) -> None:
     bench = Bench()

@@ -68,8 +68,9 @@ def _semantic_in_words(semantic: JSON) -> list[str]:
     mode = "" if semantic["mode"] == "serve" else f", mode {semantic['mode']}"
     lines = [f"semantic   {semantic['outcome']} ({semantic['reason']}{mode})"]
     if semantic.get("kind"):
+        language = f", {semantic['language']}" if semantic["language"] else ""
         risk = f", risk {semantic['risk']}" if semantic["risk"] else ""
-        lines.append(f"  question   {semantic['kind']} ({semantic['why']}), {semantic['language']}{risk}")
+        lines.append(f"  question   {semantic['kind']} ({semantic['why']}){language}{risk}")
     bound = semantic.get("bound")
     if bound:
         lines.append(f"  bound      probability {bound['adjusted']:.4f}, needed {bound['threshold']:.4f}")

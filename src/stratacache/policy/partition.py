@@ -32,9 +32,13 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Unfit(msgspec.Struct, frozen=True):
-    """A request that the semantic tier has no business with; ``reason`` is a word of ``docs/guide/reasons.md``."""
+    """A request that the semantic tier has no business with; ``reason`` is a word of ``docs/guide/reasons.md``.
+
+    ``kind`` is the kind of its question when that is what is wrong with it, else "".
+    """
 
     reason: str
+    kind: str = ""
 
 
 class Scoped(msgspec.Struct, frozen=True, gc=False):

@@ -144,7 +144,7 @@ class SemanticTier:
         try:
             asked = read_question(request, key, self._decisions)
             if isinstance(asked, Unfit):
-                return inquiry.end(None, asked.reason)
+                return inquiry.unfit(asked)
             inquiry.asked = asked
             until = asyncio.get_running_loop().time() + self._limits.budget
             contenders = self._examine(inquiry, asked, await self._search(inquiry, asked, until))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stratacache.policy.partition import Scoped
+from stratacache.policy.partition import Scoped, Unfit
 from stratacache.ports import Clock
 from stratacache.tiers.semantic_parts import Examined
 from stratacache.tiers.semantic_question import Asked
@@ -154,6 +154,11 @@ class Inquiry:
             look.verdict = "vetoed"
             return None
         return Contender(candidate, scope, look, same, verdict != "unsure")
+
+    def unfit(self, found: Unfit) -> Finding:
+        """The result when the question is none for the tier."""
+        trace = Trace(kind=found.kind, why=found.reason) if found.kind else Trace()
+        return Finding(None, None, found.reason, (), trace)
 
     def end(self, best: Best | None, reason: str, witness: Rival | None = None) -> Finding:
         """The result."""

@@ -46,7 +46,7 @@ def read_question(request: Request, key: Key, decisions: Decisions) -> Asked | U
     cacheable = decisions.classify(question)
     later = has_history(request)
     if not cacheable.cacheable and not (later and cacheable.kind in _NEEDS_CONTEXT):
-        return Unfit(cacheable.kind)
+        return Unfit(cacheable.reason, cacheable.kind)
     whole = scope_of(key.form)
     if whole is None:
         return Unfit("no_question")
