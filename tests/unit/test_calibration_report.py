@@ -199,7 +199,7 @@ def test_a_file_without_pairs_is_refused(tmp_path: Path, content: bytes) -> None
 
 def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     fits = {"*": Sigmoid(1.0, 0.0), "en": Sigmoid(0.5, -1.0)}
-    made = CalibrationFile(1, "abc", fits, {"en": 100}, {"use/1": {"en": Sigmoid(0.5, -1.0, 2.0)}})
+    made = CalibrationFile(1, "abc", fits, {"en": 100}, {"use/1": {"en": Sigmoid(0.5, -1.0, 2.0, 0.8)}})
     write_calibration(tmp_path / "new" / "c.json", made)
     assert read_calibration(tmp_path / "new" / "c.json") == made
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["c.json"]

@@ -40,8 +40,10 @@ def test_two_languages_or_an_unknown_one_count_as_other() -> None:
 
 
 def test_the_cosine_counts_where_it_was_fitted_for_its_embedder() -> None:
-    fitted = Calibration(CALIBRATION.languages, {"use/1": {"en": Sigmoid(1, -2, 3)}})
-    assert fitted.probability(1, "en", "en", 0.5, "use/1") == Sigmoid(1, 0).probability(0.5)
+    fitted = Calibration(CALIBRATION.languages, {"use/1": {"en": Sigmoid(1, -2, 3, 0.75)}})
+    for cosine, odds in ((0.5, -1.75), (0.75, -1.0), (0.9, -1.0)):
+        found = fitted.probability(1, "en", "en", cosine, "use/1")
+        assert found == pytest.approx(Sigmoid(1, 0).probability(odds))
     alone = [
         (("en", "en"), 0.5, "other/1"),
         (("en", "en"), math.nan, "use/1"),
@@ -55,14 +57,14 @@ def test_the_cosine_counts_where_it_was_fitted_for_its_embedder() -> None:
 
 @given(numbers, st.floats(-1, 1), st.floats(-1, 1))
 def test_a_higher_cosine_never_speaks_against_an_answer(logit: float, one: float, other: float) -> None:
-    fit = Sigmoid(0.7, 0.1, 1.5)
+    fit = Sigmoid(0.7, 0.1, 1.5, 0.8)
     assert fit.probability(logit, min(one, other)) <= fit.probability(logit, max(one, other))
 
 
-@pytest.mark.parametrize("c", [-1.0, math.nan, math.inf])
-def test_refuses_a_weight_that_would_turn_the_order_of_cosines(c: float) -> None:
+@pytest.mark.parametrize(("c", "near"), [(-1.0, 0), (math.nan, 0), (math.inf, 0), (1, 1.5), (1, math.nan)])
+def test_refuses_a_weight_that_would_turn_the_order_of_cosines(c: float, near: float) -> None:
     with pytest.raises(ValueError, match="finite c"):
-        Calibration({"*": Sigmoid(1, 0)}, {"use/1": {"en": Sigmoid(1, 0, c)}})
+        Calibration({"*": Sigmoid(1, 0)}, {"use/1": {"en": Sigmoid(1, 0, c, near)}})
 
 
 @pytest.mark.parametrize(

@@ -186,11 +186,11 @@ async def test_the_similarity_counts_where_the_card_has_weights_for_its_embedder
     verifiers: Verifiers,
 ) -> None:
     plain = await verifiers.ready()
-    fits = {"use/1": {"en": {"a": 1.5, "b": -0.5, "c": 2.0}}}
+    fits = {"use/1": {"en": {"a": 1.5, "b": -0.5, "c": 2.0, "near": 0.8}}}
     verifier = await verifiers.ready(embedders=fits)
     first, second = "reset my password", "the password reset"
     logit = sum(logit_by_hand(verifiers.folder, *two) for two in ((first, second), (second, first))) / 2
-    alone, combined = sigmoid(2.0 * logit + 0.5), sigmoid(1.5 * logit + 2.0 * 0.75 - 0.5)
+    alone, combined = sigmoid(2.0 * logit + 0.5), sigmoid(1.5 * logit - 0.5 - 2.0 * 0.05)
     for embedder, expected in (("use/1", combined), ("unknown/1", alone)):
         for asked, stored in ((first, second), (second, first)):
             verdict = await verifier.verify(asked, stored, Similarity(0.75, embedder))

@@ -179,7 +179,7 @@ async def test_the_most_promising_are_verified_first_and_no_more_than_allowed() 
     assert [look.question for look in near.trace.looks] == ["nearest", "nearer"]
     bench.verifier.asked.clear()
     bench.verifier.table[ASKED, "nearer"] = 0.96
-    bench.verifier.table[ASKED, "nearest"] = 0.95
+    bench.verifier.table[ASKED, "nearest"] = 0.89
     near = await bench.ask(chat(ASKED))
     assert near.hit is not None
     assert near.hit.confidence == 0.96
@@ -204,7 +204,7 @@ async def test_what_was_verified_answers_when_the_verifier_fails_midway() -> Non
 
 
 async def test_the_next_best_answers_when_the_best_is_gone() -> None:
-    bench = Bench()
+    bench = Bench(Limits(sure=0.99))
     bench.verifier.otherwise = 0.95
     gone = await bench.stored(chat("bread baking"))
     bench.embedder.angles[STORED] = 0.1

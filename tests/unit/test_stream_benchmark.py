@@ -78,12 +78,12 @@ def test_below_the_floor_nothing_is_served_and_what_is_worth_it_is_a_label(
 
 
 def test_the_probability_is_the_calibrations_with_the_cosine_of_the_vectors() -> None:
-    fits = {default_fingerprint(): {"en": Sigmoid(1.0, -2.0, 4.0)}}
+    fits = {default_fingerprint(): {"en": Sigmoid(1.0, -2.0, 4.0, 0.8)}}
     pool = Pool("t", ["how to swim", "ways of swimming", "怎么游泳"], [0, 0, 0])
     vectors = np.array([[1, 0], [0.6, 0.8], [1, 0]], np.float32)
     scores = Verified(pool, vectors, WEIGHTS, None, Calibration({"*": Sigmoid(1.0, 0.0)}, fits))
     model = PairModel(WEIGHTS)
-    odds = model.logit(*pool.texts[:2]) + 4 * 0.6 - 2, model.logit(pool.texts[0], pool.texts[2])
+    odds = model.logit(*pool.texts[:2]) - 4 * 0.2 - 2, model.logit(pool.texts[0], pool.texts[2])
     assert (scores(0, 1), scores(0, 2)) == pytest.approx([1 / (1 + math.exp(-x)) for x in odds])
 
 

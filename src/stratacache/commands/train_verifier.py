@@ -20,6 +20,7 @@ EXAMPLE = """example:
   pip install 'stratacache[train]'
   stratacache train-verifier --data pairs.json --out my-verifier --pairs 200000
   stratacache train-verifier --data pairs.json --out without-faq --leave-out faq
+  stratacache train-verifier --data pairs.json --out my-verifier --only-calibrate
 
 The manifest is a JSON list such as
   [{"path": "faq.jsonl", "language": "en", "domain": "faq"}]
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", type=Path, metavar="DIR", help="the --out of an earlier run, to train further"
     )
+    parser.add_argument(
+        "--only-calibrate",
+        action="store_true",
+        help="fit the calibration of the verifier in --out anew, no more",
+    )
     parser.add_argument("--leave-out", default="", metavar="DOMAIN", help="a domain to measure on only")
     parser.add_argument("--seed", type=int, default=20261202, metavar="N", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
@@ -44,14 +50,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        from stratacache.training.recipe import make_verifier
+        from stratacache.training.recipe import make_verifier, recalibrate
         from stratacache.training.verifier import Recipe
     except ImportError as error:
         raise StrataError(f"{error.name} is missing: pip install 'stratacache[train]'") from error
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     recipe = Recipe(seed=args.seed, pairs=args.pairs, leave_out=args.leave_out)
+    root = args.root or args.data.parent
     try:
-        measured = make_verifier(args.data, args.root or args.data.parent, args.out, recipe, args.start)
+        if args.only_calibrate:
+            fitted = recalibrate(args.data, root, args.out)
+            print(msgspec.json.format(msgspec.json.encode(fitted)).decode())
+            return 0
+        measured = make_verifier(args.data, root, args.out, recipe, args.start)
     except (OSError, msgspec.DecodeError) as error:
         raise StrataError(f"the pairs could not be read: {error}") from error
     if args.json:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stratacache.lab.labelled import LabelledPair
 from stratacache.policy.bound.interval import wilson
 from stratacache.policy.calibration import OTHER, Calibration, Sigmoid
-from stratacache.training.measures import auc, fit_logistic, recall_at
+from stratacache.training.measures import auc, fit_sigmoid, recall_at
 from stratacache.training.pairs import Pair, components
 
 LEAST = 30  # same and different pairs each, below which a language keeps the calibration that it has
@@ -176,8 +176,7 @@ def _fit(logits: Floats, labels: NDArray[np.integer]) -> Sigmoid | None:
     """Platt's sigmoid, None for too few pairs or where a higher logit does not mean a likelier pair."""
     if min(int(labels.sum()), int((1 - labels).sum())) < LEAST:
         return None
-    a, b = fit_logistic(logits[:, None], labels, np.ones(len(labels)))
-    return Sigmoid(round(float(a), 5), round(float(b), 5)) if a > 0 else None
+    return fit_sigmoid(logits, labels)
 
 
 def _out_of_fold(

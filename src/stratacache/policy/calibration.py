@@ -12,18 +12,20 @@ OTHER = "*"
 
 
 class Sigmoid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``probability = 1 / (1 + exp(-(a * logit + c * cosine + b)))`` (Platt, 1999, with a second signal).
+    """``probability = 1 / (1 + exp(-(a * logit + b - c * max(0, near - cosine))))``: Platt, 1999, with a second signal.
 
-    ``a`` > 0, so that the order of logits stays; ``c`` >= 0, and without it the cosine does not count.
+    ``a`` > 0, so that the order of logits stays. ``c`` >= 0: what is further apart than ``near`` is less probable.
+    Nearer pairs gain nothing: there the changed question is as near as the reworded one.
     """
 
     a: float
     b: float
     c: float = 0.0
+    near: float = 0.0
 
-    def probability(self, logit: float, cosine: float = 0.0) -> float:
+    def probability(self, logit: float, cosine: float = 1.0) -> float:
         """In [0, 1]; NaN for a ``logit`` that is NaN."""
-        x = self.a * logit + self.c * cosine + self.b
+        x = self.a * logit + self.b - self.c * max(0.0, self.near - cosine)
         # Each branch has its exponent on the side where exp() cannot overflow.
         if x >= 0:
             return 1 / (1 + math.exp(-x))
@@ -50,10 +52,13 @@ class Calibration(msgspec.Struct, frozen=True):
             raise ValueError(f"there is no calibration for other languages, {OTHER!r}")
         for fits in (self.languages, *self.embedders.values()):
             for language, fit in fits.items():
-                if not (0 < fit.a < math.inf and math.isfinite(fit.b) and 0 <= fit.c < math.inf):
+                if not (0 < fit.a < math.inf and math.isfinite(fit.b)):
                     raise ValueError(
-                        f"the calibration for {language!r} must have a finite a above 0, a finite b and a finite c "
-                        "of at least 0"
+                        f"the calibration for {language!r} must have a finite b and a finite a above 0"
+                    )
+                if not (0 <= fit.c < math.inf and -1 <= fit.near <= 1):
+                    raise ValueError(
+                        f"the calibration for {language!r} must have a finite c of at least 0 and near from -1 to 1"
                     )
 
     def alone(self, logit: float, first: str, second: str) -> float:

@@ -122,7 +122,7 @@ class Limits(msgspec.Struct, frozen=True):
     least: float = 0.7
     least_unsure: float = 0.85
     worth: float = 0.3
-    sure: float = 0.98
+    sure: float = 0.9
 
 
 class Passed(Exception):

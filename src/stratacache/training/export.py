@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from stratacache.policy.calibration import Calibration
 from stratacache.training.e5 import BLOCK, Base, Dimensions
 
 OPSET = 20
@@ -177,14 +178,15 @@ def quantise(model: onnx.ModelProto, path: Path) -> None:
         whole.unlink()
 
 
-def write_card(folder: Path, languages: Mapping[str, Mapping[str, float]], longest: int) -> None:
+def write_card(folder: Path, calibration: Calibration, longest: int) -> None:
     """Write ``verifier.json``: the calibration and the hashes of the files beside it."""
     files = ("model.onnx", "tokenizer.json")
     card = {
         "format": 1,
         "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
         "symmetric": True,
-        "languages": languages,
+        "languages": calibration.languages,
+        "embedders": calibration.embedders,
         "max_tokens": longest,
     }
     (folder / "verifier.json").write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stratacache.policy.calibration import Sigmoid
+
 Floats = NDArray[np.floating]
 Labels = NDArray[np.integer]
 
@@ -36,6 +38,27 @@ def recall_at(scores: Floats, labels: Labels, precision: float) -> tuple[float, 
         return 0.0, float("inf")
     at = int(np.flatnonzero(good)[-1])
     return float(right[at] / labels.sum()), float(ordered[at])
+
+
+def fit_sigmoid(logits: Floats, labels: Labels) -> Sigmoid | None:
+    """Platt's sigmoid; None where a higher logit does not mean a likelier pair."""
+    a, b = fit_logistic(logits[:, None], labels, np.ones(len(labels)))
+    return Sigmoid(_rounded(a), _rounded(b)) if a > 0 else None
+
+
+def fit_with_cosine(logits: Floats, cosines: Floats, labels: Labels) -> Sigmoid | None:
+    """The sigmoid with the cosine; None where a low cosine does not speak against a pair, or as :func:`fit_sigmoid`.
+
+    ``near`` is the lower quartile of the positives' cosines.
+    """
+    near = float(np.quantile(cosines[labels == 1], 0.25))
+    columns = np.column_stack([logits, -np.maximum(0, near - cosines)])
+    a, c, b = fit_logistic(columns, labels, np.ones(len(labels)))
+    return Sigmoid(_rounded(a), _rounded(b), _rounded(c), _rounded(near)) if a > 0 and c >= 0 else None
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 5)
 
 
 def fit_logistic(columns: Floats, labels: Labels, weights: Floats, ridge: float = 1e-3) -> Floats:

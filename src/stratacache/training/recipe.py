@@ -7,15 +7,22 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from stratacache.errors import ModelError
+from stratacache.models.similarity import default_cosines
+from stratacache.models.use import default_fingerprint
+from stratacache.models.verifier import PairModel
+from stratacache.policy.calibration import OTHER, Calibration, Fits, Sigmoid
 from stratacache.training import measures
 from stratacache.training.e5 import read_base, weights_path
 from stratacache.training.export import build, quantise, write_card
 from stratacache.training.pairs import Pair
 from stratacache.training.verifier import LONGEST, Data, Recipe, kept_of, load, load_data, score, train
 
-ANY_LANGUAGE = "*"
 LEAST_PAIRS = 200  # of a language, below which it shares the calibration of all
+LEAST_COSINE = 0.5  # pairs that are further apart are no candidates (tiers.semantic.floor)
+AS_IT_IS = Calibration({OTHER: Sigmoid(1.0, 0.0)})
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -46,12 +53,14 @@ def make_verifier(
 
 
 def finish(data: Data, work: Path, out: Path) -> list[Measured]:
-    """Calibrate, quantise and describe what :func:`train` left in ``work``."""
+    """Quantise, calibrate and describe what :func:`train` left in ``work``."""
     model, tokenizer = load(work)
     base = read_base(weights_path())
     out.mkdir(parents=True, exist_ok=True)
     quantise(build(model.state_dict(), base, kept_of(work)), out / "model.onnx")
     (out / "tokenizer.json").write_text((work / "tokenizer.json").read_text())
+    write_card(out, AS_IT_IS, LONGEST)
+    languages = fit_card(data.natural.dev, out).languages
     sets = {
         "dev": data.natural.dev,
         "evaluate": data.evaluate,
@@ -59,9 +68,6 @@ def finish(data: Data, work: Path, out: Path) -> list[Measured]:
         "left_out": data.left_out,
     }
     scores = {name: score(model, tokenizer, pairs) for name, pairs in sets.items() if pairs}
-    calibrated = [*zip(sets["dev"], scores["dev"], strict=True)]
-    languages = calibrate([pair for pair, _ in calibrated], np.array([s for _, s in calibrated]))
-    write_card(out, languages, LONGEST)
     measured = [
         line for name, found in scores.items() for line in measure(name, sets[name], found, languages)
     ]
@@ -69,31 +75,77 @@ def finish(data: Data, work: Path, out: Path) -> list[Measured]:
     return measured
 
 
-def calibrate(pairs: Sequence[Pair], logits: measures.Floats) -> dict[str, dict[str, float]]:
-    """Platt's a and b by language: probability = sigmoid(a x logit + b)."""
-    labels = np.array([pair.label for pair in pairs])
-    languages = np.array([pair.language for pair in pairs])
-    groups = {ANY_LANGUAGE: np.ones(len(pairs), bool)}
-    groups |= {language: languages == language for language in np.unique(languages)}
-    fitted = {}
-    for language, chosen in groups.items():
-        if chosen.sum() >= LEAST_PAIRS or language == ANY_LANGUAGE:
-            a, b = measures.fit_logistic(logits[chosen][:, None], labels[chosen], np.ones(chosen.sum()))
-            fitted[str(language)] = {"a": round(float(a), 5), "b": round(float(b), 5)}
+def recalibrate(manifest: Path, root: Path, folder: Path) -> Calibration:
+    """Fit the card of the verifier in ``folder`` anew, to the pairs of ``manifest`` that none is trained on."""
+    return fit_card(load_data(manifest, root, Recipe(per_rule=1)).natural.dev, folder)
+
+
+def fit_card(pairs: Sequence[Pair], folder: Path) -> Calibration:
+    """Fit the calibration of the verifier in ``folder`` to ``pairs``, by the logits of the model as it is served and
+    the default embedder's cosines, and write it into its card."""
+    model = PairModel(folder)
+    logits = np.array([logit_of(model, pair) for pair in pairs])
+    cosines = default_cosines((pair.q1, pair.q2) for pair in pairs)
+    read = np.isfinite(logits)
+    kept = [pair for pair, ok in zip(pairs, read, strict=True) if ok]
+    combined = combine(kept, logits[read], cosines[read])
+    fitted = Calibration(calibrate(kept, logits[read]), {default_fingerprint(): combined})
+    write_card(folder, fitted, LONGEST)
     return fitted
 
 
-def measure(
-    name: str, pairs: Sequence[Pair], logits: measures.Floats, languages: dict[str, dict[str, float]]
-) -> list[Measured]:
+def logit_of(model: PairModel, pair: Pair) -> float:
+    """NaN for a pair that is too long for the model."""
+    try:
+        return model.logit(pair.q1, pair.q2)
+    except ModelError as error:
+        if error.code != "question_too_long":
+            raise
+        return float("nan")
+
+
+def calibrate(pairs: Sequence[Pair], logits: measures.Floats) -> dict[str, Sigmoid]:
+    """Platt's sigmoid by language; the one for ``OTHER`` is fitted to all pairs."""
+    labels = np.array([pair.label for pair in pairs])
+    groups = {OTHER: np.ones(len(pairs), bool)} | _by_language(pairs)
+    fitted = {}
+    for language, chosen in groups.items():
+        fit = measures.fit_sigmoid(logits[chosen], labels[chosen])
+        if fit is not None:
+            fitted[language] = fit
+    return {OTHER: Sigmoid(1.0, 0.0)} | fitted
+
+
+def combine(pairs: Sequence[Pair], logits: measures.Floats, cosines: measures.Floats) -> dict[str, Sigmoid]:
+    """The same with the cosine, for languages in which a low one speaks against a pair."""
+    labels = np.array([pair.label for pair in pairs])
+    found = np.nan_to_num(cosines, nan=-1.0) >= LEAST_COSINE
+    fitted = {}
+    for language, own in _by_language(pairs).items():
+        chosen = own & found
+        if chosen.sum() >= LEAST_PAIRS:
+            fit = measures.fit_with_cosine(logits[chosen], cosines[chosen], labels[chosen])
+            if fit is not None:
+                fitted[language] = fit
+    return fitted
+
+
+def _by_language(pairs: Sequence[Pair]) -> dict[str, NDArray[np.bool_]]:
+    """Which pairs are of each language that has enough of them."""
+    languages = np.array([pair.language for pair in pairs])
+    groups = {str(language): languages == language for language in np.unique(languages)}
+    return {language: own for language, own in groups.items() if own.sum() >= LEAST_PAIRS}
+
+
+def measure(name: str, pairs: Sequence[Pair], logits: measures.Floats, languages: Fits) -> list[Measured]:
     """Figures of one set, whole and by language, source and kind."""
     groups: dict[str, list[int]] = {}
     for number, pair in enumerate(pairs):
         for group in ("all", pair.language, pair.source, f"{pair.source}: {pair.kind}"):
             groups.setdefault(group, []).append(number)
     labels = np.array([pair.label for pair in pairs])
-    used = [languages.get(pair.language, languages[ANY_LANGUAGE]) for pair in pairs]
-    likely = np.array([u["a"] * x + u["b"] >= 0 for u, x in zip(used, logits, strict=True)])
+    used = [languages.get(pair.language, languages[OTHER]) for pair in pairs]
+    likely = np.array([fit.probability(float(x)) >= 0.5 for fit, x in zip(used, logits, strict=True)])
     lines = []
     for group, members in sorted(groups.items()):
         own, same = logits[members], labels[members]
