@@ -9,8 +9,10 @@ from random import Random
 import pytest
 
 from stratacache.training.synthetic import RULES, Pair, Sourced, generate, held_out, normalised
+from stratacache.training.synthetic.chinese.lists import replaced as replaced_chinese
+from stratacache.training.synthetic.english.lists import replaced
 from stratacache.training.synthetic.grammar import blocks
-from stratacache.training.synthetic.lexicon import DATA, rows
+from stratacache.training.synthetic.lexicon import DATA, partners, rows
 from stratacache.training.synthetic.pair import Draw, Part, is_held_out
 
 ENGLISH = (
@@ -181,3 +183,19 @@ def test_words_of_one_meaning_are_not_also_opposites() -> None:
         same = {frozenset(row[:2]) for row in rows(f"{language}_synonyms")}
         opposite = {frozenset(row[:2]) for row in rows(f"{language}_antonyms")}
         assert same & opposite == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["Can I fly without an ID?", "Can I fly without an id?", "can i fly Without An Id?"]
+)
+def test_a_listed_word_with_capitals_is_found_in_any_case(text: str) -> None:
+    assert replaced(text, Draw(Random(0), "train"), "en_modifiers_same") is not None
+
+
+@pytest.mark.parametrize("name", ["times", "times_same", "quantifiers", "quantifiers_same", "modifiers_same"])
+def test_every_listed_word_is_replaced_in_its_part(name: str) -> None:
+    for language, by in (("en", replaced), ("zh", replaced_chinese)):
+        for left, right, *_ in partners(f"{language}_{name}"):
+            draws = (Draw(Random(0), "train"), Draw(Random(0), "eval"))
+            new = [by(left, draw, f"{language}_{name}") for draw in draws]
+            assert any(new) or right in left, (left, right)

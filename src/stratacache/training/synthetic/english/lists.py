@@ -14,7 +14,7 @@ _NEAR = 25  # characters on each side of a word in which a fixed phrase may hold
 
 
 @cache
-def _partners(name: str) -> dict[str, list[tuple[str, str]]]:
+def _partners(name: str, cased: bool) -> dict[str, list[tuple[str, str]]]:
     """Every form of every listed word, with its partners and the lexicon entry that each belongs to."""
     found: dict[str, list[tuple[str, str]]] = {}
     for left, right, *options in partners(name):
@@ -23,7 +23,7 @@ def _partners(name: str) -> dict[str, list[tuple[str, str]]]:
             for old_form, new_form in zip(
                 inflected(old, "v" in options), inflected(new, "v" in options), strict=True
             ):
-                found.setdefault(old_form, []).append((new_form, entry))
+                found.setdefault(old_form if cased else old_form.lower(), []).append((new_form, entry))
     return found
 
 
@@ -34,7 +34,7 @@ def replaced(
 
     ``blocked`` found near a word spares it. ``cased``: names are matched as written.
     """
-    listed = _partners(name)
+    listed = _partners(name, cased)
     matches = words_in(text, listed, cased=cased)
     draw.rng.shuffle(matches)
     for match in matches:
