@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 
 Why = Literal["prefix", "conversation", "load", "busy", "only"]
 
-BETA = 0.3
+BETA = 0.1
 """Blocks of prefix that are given up to find one block less of waiting work."""
 
-BOUND = 2.0
-"""A replica with more than this times the mean load takes no request; 1.25 is too tight."""
+BOUND = 4.0
+"""A replica with more than this times the mean load takes no request; tight bounds cost hits and gain nothing."""
 
 CONVERSATIONS = 65_536
 FORKS = 512
@@ -144,7 +144,10 @@ class Forks:
         """How many blocks of the prefix lead up to where more requests part than one replica's share of them."""
         least = max(FEWEST_FORKS, len(self._recent) / replicas)
         counts = self._counts
-        return next((i for i in range(len(prefix), 0, -1) if counts.get(prefix[i - 1], 0) >= least), 0)
+        for depth in range(len(prefix), 0, -1):
+            if counts.get(prefix[depth - 1], 0) >= least:
+                return depth
+        return 0
 
     def check(self) -> None:
         assert len(self._recent) <= FORKS
@@ -201,22 +204,25 @@ class Affinity:
         ``loads``: by number, the blocks of prefix that remain to be computed for requests sent there (any unit of
         one block's work will do); None when the replica takes no requests. Changes nothing. None when none does.
         """
-        takers = [i for i, load in enumerate(loads) if load is not None and self._models[i] is not None]
-        if len(takers) < 2:
-            return Choice(takers[0], self._overlaps(prefix, takers)[takers[0]], "only") if takers else None
-        load = {i: loads[i] or 0.0 for i in takers}
+        models = self._models
+        takers = [i for i, load in enumerate(loads) if load is not None and models[i] is not None]
+        if not takers:
+            return None
         overlaps = self._overlaps(prefix, takers)
-        shared = self._forks.shared(prefix, len(takers))
+        if len(takers) == 1:
+            return Choice(takers[0], overlaps[takers[0]], "only")
+        load = [each or 0.0 for each in loads]
+        shared = self._forks.shared(prefix[: max(overlaps)], len(takers))
         last = self._last.get(conversation) if conversation is not None else None
-        merit = {i: max(0, overlaps[i] - shared) + (i == last) for i in takers}
-        limit = self._bound * sum(load.values()) / len(takers) + len(prefix)
-        free = [i for i in takers if load[i] <= limit]
+        merits = {i: merit for i in takers if (merit := max(0, overlaps[i] - shared) + (i == last))}
+        limit = self._bound * sum(load[i] for i in takers) / len(takers) + len(prefix)
+        idlest = self._idlest(takers, load)
 
         def rank(i: int) -> tuple[float, float, int, int]:
-            return self._beta * load[i] - merit[i], load[i], self.held(i), i
+            return self._beta * load[i] - merits.get(i, 0), load[i], self.held(i), i
 
-        best = min(free, key=rank)
-        return Choice(best, overlaps[best], _why(best, merit, overlaps, shared))
+        best = min((idlest, *(i for i in merits if load[i] <= limit)), key=rank)
+        return Choice(best, overlaps[best], _why(best, merits, len(takers), overlaps[best] > shared))
 
     def place(self, replica: int, prefix: Sequence[bytes], conversation: bytes | None = None) -> Placement:
         """The request is sent to the replica, which will hold its prefix."""
@@ -269,19 +275,26 @@ class Affinity:
             raise KeyError(replica)
         return model
 
-    def _overlaps(self, prefix: Sequence[bytes], takers: Sequence[int]) -> dict[int, int]:
-        """Per taker the blocks held from the beginning; one look-up a block, however many replicas there are."""
+    def _overlaps(self, prefix: Sequence[bytes], takers: Sequence[int]) -> list[int]:
+        """Per number the blocks held from the beginning; one look-up a block, however many replicas there are."""
         holders = self._holders
-        overlaps = dict.fromkeys(takers, len(prefix))
+        overlaps = [0] * len(self._models)
         holding = sum(1 << i for i in takers)
         for depth, block in enumerate(prefix):
             still = holding & holders.get(block, 0)
             if still != holding:
-                _set(overlaps, holding & ~still, depth)
+                if depth:
+                    _set(overlaps, holding & ~still, depth)
                 holding = still
                 if not holding:
-                    break
+                    return overlaps
+        _set(overlaps, holding, len(prefix))
         return overlaps
+
+    def _idlest(self, takers: Sequence[int], load: Sequence[float]) -> int:
+        """The one with the least to do; among equals the one whose cache has most room, then the first."""
+        least = min(load[i] for i in takers)
+        return min((i for i in takers if load[i] == least), key=self.held)
 
     def _note_fork(self, prefix: Sequence[bytes]) -> None:
         """Remember the last known block of the prefix, when new ones follow it."""
@@ -310,17 +323,17 @@ def cached_blocks(cached_tokens: int, prompt_tokens: int, blocks: int) -> int:
     return min(blocks, math.ceil(max(0, cached_tokens) * blocks / prompt_tokens))
 
 
-def _set(overlaps: dict[int, int], mask: int, depth: int) -> None:
+def _set(overlaps: list[int], mask: int, depth: int) -> None:
     while mask:
         lowest = mask & -mask
         overlaps[lowest.bit_length() - 1] = depth
         mask ^= lowest
 
 
-def _why(best: int, merit: dict[int, int], overlaps: dict[int, int], shared: int) -> Why:
-    most = max(merit.values())
-    if merit[best] < most:
+def _why(best: int, merits: dict[int, int], takers: int, by_prefix: bool) -> Why:
+    most = max(merits.values(), default=0)
+    if merits.get(best, 0) < most:
         return "busy"
-    if most == min(merit.values()):
+    if not most or (len(merits) == takers and min(merits.values()) == most):
         return "load"
-    return "prefix" if overlaps[best] > shared else "conversation"
+    return "prefix" if by_prefix else "conversation"
