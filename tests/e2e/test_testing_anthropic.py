@@ -18,6 +18,7 @@ THOUGHT = {"type": "thinking", "thinking": "I should look it up.", "signature": 
 TOOLS: Any = [{"name": "weather", "input_schema": {"type": "object"}}]
 LONG = "word " * 1000
 SHORT = {"type": "ephemeral"}
+OLD = {"anthropic-version": "2023-06-01"}
 
 
 @pytest.fixture
@@ -113,7 +114,8 @@ RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"}
         ({"messages": [*SAYS, {"role": "assistant", "content": [CALL]}, *SAYS]}, "without `tool_result`"),
         ({"messages": [{"role": "user", "content": [RESULT]}]}, "unexpected `tool_use_id`"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"extra_body": {"temperature": 1.5}}, "temperature"),
+        ({"extra_body": {"temperature": 1.5}, "extra_headers": OLD}, "range: 0..1"),
+        ({"extra_body": {"temperature": 1.0}}, "temperature: Extra inputs are not permitted"),
         ({"extra_body": {"nonsense": 1}}, "Extra inputs are not permitted"),
         ({"thinking": {"type": "enabled", "budget_tokens": 10}}, "1024"),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "must be greater than"),

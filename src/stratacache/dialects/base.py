@@ -110,8 +110,11 @@ class Voice(Protocol):
     ``created``: when the answer was made, in seconds since the epoch, for dialects that say so.
     """
 
-    def body(self, answer: bytes, created: float) -> bytes:
-        """A whole answer, or an upstream's error, as JSON. Raises UpstreamError: it has no form in the dialect."""
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
+        """A whole answer, or with another ``status`` than 200 the upstream's error, as JSON.
+
+        Raises UpstreamError: it has no form in the dialect.
+        """
         ...
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:

@@ -77,6 +77,15 @@ def request(body: Mapping[str, JSON], *, max_tokens: int) -> dict[str, JSON]:
     return made
 
 
+def version_for(body: Mapping[str, JSON]) -> str:
+    """The ``anthropic-version`` for a request whose client names none: the newest that takes what is in it.
+
+    Source: Anthropic's documentation, "Versions": 2026-10-21 refuses the parameters of sampling.
+    """
+    sampled = any(body.get(name) is not None for name in ("temperature", "top_p", "top_k"))
+    return "2023-06-01" if sampled else "2026-10-21"
+
+
 def _limit(body: Mapping[str, JSON], otherwise: int) -> JSON:
     for name in ("max_completion_tokens", "max_tokens"):
         if body.get(name) is not None:

@@ -29,7 +29,7 @@ class _ChatLive:
 class _ChatVoice:
     """A chat client before a chat upstream."""
 
-    def body(self, answer: bytes, created: float) -> bytes:
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
         return answer
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
@@ -61,7 +61,7 @@ class _MessagesLive:
 class _MessagesVoice:
     """An Anthropic client before an Anthropic upstream."""
 
-    def body(self, answer: bytes, created: float) -> bytes:
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
         return answer
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
@@ -84,11 +84,11 @@ class _MessagesVoice:
 class _ChatOfMessages(_ChatVoice):
     """A chat client before an Anthropic upstream."""
 
-    def body(self, answer: bytes, created: float) -> bytes:
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
         value = wire.decode_answer(answer)
-        if type(value) is dict and value.get("type") == "error":
-            error = value.get("error") or {}
-            told = {"message": error.get("message"), "type": error.get("type"), "param": None, "code": None}
+        if status != 200:
+            error = _error_of(value)
+            told = {"message": _words(error), "type": error.get("type"), "param": None, "code": None}
             return wire.encode({"error": told})
         return wire.encode(chat_answer(_checked(value, anthropic_messages.completeness(value)), created))
 
@@ -105,8 +105,10 @@ class _ChatOfMessages(_ChatVoice):
 class _MessagesOfChat(_MessagesVoice):
     """An Anthropic client before a chat upstream."""
 
-    def body(self, answer: bytes, created: float) -> bytes:
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
         value = wire.decode_answer(answer)
+        if status != 200:
+            return anthropic_messages.error_json(_words(_error_of(value)), status)
         return wire.encode(message_answer(_checked(value, openai_chat.completeness(value))))
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
@@ -117,6 +119,19 @@ class _MessagesOfChat(_MessagesVoice):
 
     def can_stream(self, answer: JSON) -> bool:
         return _CHAT.can_stream(answer)
+
+
+def _error_of(body: JSON) -> dict[str, JSON]:
+    error = body.get("error") if type(body) is dict else None
+    return error if type(error) is dict else {"message": error}
+
+
+def _words(error: dict[str, JSON]) -> str:
+    return (
+        error["message"]
+        if type(error.get("message")) is str
+        else "The upstream refused, and did not say why."
+    )
 
 
 def _checked(answer: JSON, fault: str | None) -> dict[str, JSON]:

@@ -165,7 +165,7 @@ class AnthropicFake(FakeServer["Message | ApiError"]):
         return workspace
 
     def _checked(self, call: Call, *, counting: bool = False) -> dict[str, Any]:
-        body = check(call.json, counting=counting)
+        body = check(call.json, call.headers["anthropic-version"], counting=counting)
         if self.models is not None and body["model"] not in self.models:
             raise Refused(f"model: {body['model']}", status=404, kind="not_found_error")
         return body

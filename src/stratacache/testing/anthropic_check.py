@@ -20,6 +20,7 @@ COUNTED_FIELDS = frozenset(
         "tool_choice", "tools",
     }
 )  # fmt: skip
+_SAMPLING, _WITHOUT_SAMPLING = frozenset({"temperature", "top_p", "top_k"}), "2026-10-21"
 _TOOL_CHOICES = frozenset({"auto", "any", "tool", "none"})
 _BLOCKS = frozenset(
     {
@@ -40,12 +41,17 @@ class Refused(Exception):
         self.kind = kind
 
 
-def check(body: Any, *, counting: bool = False) -> dict[str, Any]:
-    """The body of a request for a message (or, ``counting``, for its tokens) when the API takes it; raises Refused."""
+def check(body: Any, version: str, *, counting: bool = False) -> dict[str, Any]:
+    """The body of a request for a message (or, ``counting``, for its tokens) when the API takes it; raises Refused.
+
+    Args:
+        version: the ``anthropic-version``; from 2026-10-21 on there are no parameters of sampling.
+    """
     if not isinstance(body, dict):
         raise Refused("Input should be a valid dictionary")
     for name in body:
-        if name not in (COUNTED_FIELDS if counting else FIELDS):
+        removed = name in _SAMPLING and version >= _WITHOUT_SAMPLING
+        if removed or name not in (COUNTED_FIELDS if counting else FIELDS):
             raise Refused(f"{name}: Extra inputs are not permitted")
     if not isinstance(body.get("model"), str):
         raise Refused("model: Field required")
