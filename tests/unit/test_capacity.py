@@ -106,6 +106,14 @@ def test_number_formats(dtype: str, share: float) -> None:
     assert shape_of(LLAMA_8B, dtype).bytes_per_token == 128 * KIB * share
 
 
+@pytest.mark.parametrize(
+    ("model", "gpus", "each"),
+    [(LLAMA_8B, 1, 128), (LLAMA_8B, 4, 32), (LLAMA_8B, 16, 16), (QWEN25_7B, 3, 28), (DEEPSEEK_V3, 8, 68.625)],
+)
+def test_several_gpus_share_the_heads(model: dict[str, Any], gpus: int, each: float) -> None:
+    assert shape_of(model).on_each(gpus).bytes_per_token == each * KIB
+
+
 def test_whole_blocks() -> None:
     shape = shape_of(LLAMA_8B)
     assert shape.sequence_blocks_bytes(17, 16) == 2 * shape.block_bytes(16)

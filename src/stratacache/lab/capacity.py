@@ -25,12 +25,16 @@ SHORT, LONG = 512, 1024
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """Layers that are alike: ``bytes_per_token`` of one of them, for at most ``window`` tokens (None: for all)."""
+    """Layers that are alike: ``bytes_per_token`` of one of them, for at most ``window`` tokens (None: for all).
+
+    ``parts``: over how many GPUs one layer's keys and values can be spread: its KV heads, or 1 for MLA's latent vector.
+    """
 
     kind: str
     layers: int
     bytes_per_token: int
     window: int | None = None
+    parts: int = 1
 
 
 class ModelShape(msgspec.Struct, frozen=True):
@@ -55,6 +59,16 @@ class ModelShape(msgspec.Struct, frozen=True):
     def block_bytes(self, block: int) -> int:
         """Of one block over all layers, windows not yet full: what a paged pool is divided into."""
         return block * sum(one.layers * one.bytes_per_token for one in self.attention)
+
+    def on_each(self, gpus: int) -> ModelShape:
+        """What one of ``gpus`` GPUs holds under tensor parallelism; heads that do not divide are held twice."""
+        spread = [
+            msgspec.structs.replace(
+                one, bytes_per_token=one.bytes_per_token * math.ceil(one.parts / gpus) // one.parts
+            )
+            for one in self.attention
+        ]
+        return msgspec.structs.replace(self, attention=tuple(spread))
 
     def sequence_blocks_bytes(self, tokens: int, block: int) -> int:
         """Of a sequence in whole blocks, ceil(n / B) of them; a window may straddle one block more."""
@@ -124,11 +138,11 @@ def _attention(config: Mapping[str, Any], layers: int, width: int) -> tuple[Atte
     window = config.get("sliding_window")
     groups = []
     if counts["full"]:
-        groups.append(Attention(kind, counts["full"], per_token))
+        groups.append(Attention(kind, counts["full"], per_token, parts=kv_heads))
     if counts["sliding"]:
         if not isinstance(window, int) or window < 1:
             raise StrataError("layers with a sliding window and no sliding_window")
-        groups.append(Attention(f"{kind}, sliding window", counts["sliding"], per_token, window))
+        groups.append(Attention(f"{kind}, sliding window", counts["sliding"], per_token, window, kv_heads))
     return tuple(groups)
 
 
