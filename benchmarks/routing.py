@@ -2,7 +2,7 @@
 
     python -m benchmarks.routing --data DIR
 
-Decisions: 64 replicas that hold 1,000,000 blocks in all; the time of one ``choose``, one ``place`` and one ``settle``.
+Decisions: 64 replicas that hold 1,000,000 blocks in all; CPU time of one ``choose``, one ``place``, one ``settle``.
 Simulation: ``--data`` is the folder with ``traces/mooncake`` (default: STRATACACHE_DATA); without it only decisions are
 timed. 8 replicas of 2,500 blocks, three rates of work.
 """
@@ -49,7 +49,7 @@ def filled(blocks_each: int) -> tuple[Affinity, int]:
 
 
 def decisions(blocks: int) -> dict[str, Any]:
-    """Microseconds of each call, for half known and half new conversations of so many blocks."""
+    """CPU microseconds of each call, for half known and half new conversations of so many blocks."""
     affinity, conversations = filled(blocks)
     loads = [float(i * 7 % 50) for i in range(REPLICAS)]
     held = sum(affinity.held(i) for i in range(REPLICAS))
@@ -58,14 +58,14 @@ def decisions(blocks: int) -> dict[str, Any]:
     for number in range(ROUNDS):
         known = number % 2 == 0
         asked = prefix(conversations - 1 - number if known else conversations + number, blocks)
-        started = time.perf_counter()
+        started = time.thread_time()
         choice = affinity.choose(asked, loads)
-        chosen = time.perf_counter()
+        chosen = time.thread_time()
         assert choice is not None
         placement = affinity.place(choice.replica, asked)
-        placed = time.perf_counter()
+        placed = time.thread_time()
         affinity.settle(placement, choice.overlap)
-        settled = time.perf_counter()
+        settled = time.thread_time()
         for name, seconds in zip(times, (chosen - started, placed - chosen, settled - placed), strict=True):
             times[name].append(seconds * 1e6)
     affinity.check()
@@ -73,7 +73,7 @@ def decisions(blocks: int) -> dict[str, Any]:
         name: {"median": round(report.median(taken), 1), "p99": round(percentile(taken, 0.99), 1)}
         for name, taken in times.items()
     }
-    return {"replicas": REPLICAS, "blocks_held": held, "blocks_of_request": blocks, "microseconds": rows}
+    return {"replicas": REPLICAS, "blocks_held": held, "blocks_of_request": blocks, "cpu_microseconds": rows}
 
 
 def simulation(path: Path) -> dict[str, Any]:

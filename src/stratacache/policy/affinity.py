@@ -8,8 +8,10 @@ replays traces through this very code.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 Why = Literal["prefix", "conversation", "load", "busy", "only"]
@@ -276,19 +278,21 @@ class Affinity:
         return model
 
     def _overlaps(self, prefix: Sequence[bytes], takers: Sequence[int]) -> list[int]:
-        """Per number the blocks held from the beginning; one look-up a block, however many replicas there are."""
+        """Per number the blocks held from the beginning; few look-ups, however many replicas and blocks there are.
+
+        Who holds a block holds all before it, so the depths where a holder drops out are found by bisection.
+        """
         holders = self._holders
         overlaps = [0] * len(self._models)
         holding = sum(1 << i for i in takers)
-        for depth, block in enumerate(prefix):
-            still = holding & holders.get(block, 0)
-            if still != holding:
-                if depth:
-                    _set(overlaps, holding & ~still, depth)
-                holding = still
-                if not holding:
-                    return overlaps
-        _set(overlaps, holding, len(prefix))
+        depth, blocks = 0, len(prefix)
+        while holding:
+            lacked = partial(_lacked, holders, holding)
+            depth = bisect_left(prefix, True, lo=depth, key=lacked)
+            still = holding & holders.get(prefix[depth], 0) if depth < blocks else 0
+            if depth:
+                _set(overlaps, holding & ~still, depth)
+            holding = still
         return overlaps
 
     def _idlest(self, takers: Sequence[int], load: Sequence[float]) -> int:
@@ -299,7 +303,7 @@ class Affinity:
     def _note_fork(self, prefix: Sequence[bytes]) -> None:
         """Remember the last known block of the prefix, when new ones follow it."""
         holders = self._holders
-        known = next((i for i, block in enumerate(prefix) if block not in holders), len(prefix))
+        known = bisect_left(prefix, True, key=lambda block: block not in holders)
         if 0 < known < len(prefix):
             self._forks.add(prefix[known - 1])
 
@@ -321,6 +325,11 @@ def cached_blocks(cached_tokens: int, prompt_tokens: int, blocks: int) -> int:
     if prompt_tokens <= 0:
         return 0
     return min(blocks, math.ceil(max(0, cached_tokens) * blocks / prompt_tokens))
+
+
+def _lacked(holders: dict[bytes, int], replicas: int, block: bytes) -> bool:
+    """Whether one of the replicas does not hold the block."""
+    return holders.get(block, 0) & replicas != replicas
 
 
 def _set(overlaps: list[int], mask: int, depth: int) -> None:
