@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stratacache.engine.command import add_arguments
 from stratacache.errors import SettingsError, UpstreamError
+from stratacache.policy.salt import tenant_salt
 from stratacache.settings import EmbeddedSettings
 from stratacache.types import CacheControl, Request, Scope
 from stratacache.upstream import embedded
@@ -219,6 +221,21 @@ async def test_a_command_that_does_not_exist_is_reported(bench: Bench) -> None:
     await bench.pause.entered.acquire()
     with pytest.raises(UpstreamError, match="cannot be started: No such file or directory"):
         await upstream.send(REQUEST, BODY, {})
+
+
+async def test_the_engine_is_told_the_tenants_salt_and_the_conversation(bench: Bench) -> None:
+    secret = b"s" * 32
+    upstream = await bench("serve", secret=secret)
+
+    async def sent(tenant: str, conversation: str = "", **body: Any) -> dict[str, Any]:
+        request = msgspec.structs.replace(REQUEST, scope=Scope(tenant=tenant), conversation=conversation)
+        response = await upstream.send(request, BODY | body, {})
+        return dict(json.loads(await response.read())["body"])
+
+    assert await sent("acme") == BODY | {"cache_salt": tenant_salt(secret, "acme", None)}
+    divided = await sent("acme", cache_salt="team", conversation="c1")
+    assert divided == BODY | {"cache_salt": tenant_salt(secret, "acme", "team"), "conversation": "c1"}
+    assert await sent("acme", cache_salt=5) == BODY | {"cache_salt": 5}  # for the engine to refuse
 
 
 async def test_before_the_start_nothing_is_running() -> None:

@@ -6,7 +6,9 @@ difference from the oracle is a fault, not rounding.
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -58,10 +60,10 @@ def tiny_weights(vocab: int = 97) -> tuple[ModelConfig, Weights]:
     return config, assemble(fuse(named, config), config, "float64")
 
 
-def tiny_engine(vocab: int = 97, **changes: Any) -> Engine:
+def tiny_engine(vocab: int = 97, clock: Callable[[], float] = time.monotonic, **changes: Any) -> Engine:
     """An engine over the tiny model."""
     config, weights = tiny_weights(vocab)
-    return Engine(config, weights, replace(TINY, **changes), seed=0)
+    return Engine(config, weights, replace(TINY, **changes), seed=0, clock=clock)
 
 
 @cache
@@ -85,9 +87,11 @@ def oracle_greedy(model: Any, prompt: tuple[int, ...], tokens: int) -> list[int]
     return answer
 
 
-def greedy(name: str, prompt: tuple[int, ...], tokens: int, salt: str | None = None) -> Generation:
+def greedy(
+    name: str, prompt: tuple[int, ...], tokens: int, salt: str | None = None, **more: Any
+) -> Generation:
     """A greedy request of exactly `tokens` tokens."""
-    return Generation(name, tuple(prompt), tokens, GREEDY, salt, ignore_eos=True)
+    return Generation(name, tuple(prompt), tokens, GREEDY, salt, ignore_eos=True, **more)
 
 
 def step(engine: Engine) -> list[Output]:
@@ -104,17 +108,18 @@ class Answers:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.tokens: dict[str, list[int]] = {}
+        self.tokens: dict[str, list[int]] = {}  # of a request's further answers under "name/1", "name/2" ...
         self.reasons: dict[str, str] = {}
         self.cached: dict[str, int] = {}
 
     def step(self) -> None:
         """One checked step."""
         for output in step(self.engine):
-            self.tokens.setdefault(output.request_id, []).append(output.token)
-            self.cached[output.request_id] = output.cached_tokens
+            name = f"{output.request_id}/{output.index}" if output.index else output.request_id
+            self.tokens.setdefault(name, []).append(output.token)
+            self.cached[name] = output.cached_tokens
             if output.finish_reason:
-                self.reasons[output.request_id] = output.finish_reason
+                self.reasons[name] = output.finish_reason
 
     def run(self, *requests: Generation) -> Answers:
         """Adds requests and steps until the engine is idle."""

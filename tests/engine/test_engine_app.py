@@ -4,97 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.engine_kit import greedy, tiny_engine
+from tests.engine.engine_kit import greedy
+from tests.engine.engine_server import CHAT, Server, events_of
 
-from stratacache.engine.app import MAX_BODY, App
-from stratacache.engine.engine import Engine
-from stratacache.engine.loop import EngineThread, Job, Progress
-from stratacache.engine.template import ChatTemplate
+from stratacache.engine.asgi import MAX_BODY
+from stratacache.engine.loop import Job, Progress
 from stratacache.engine.tokenizer import Tokenizer
-
-VOCAB = 49152
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_tokens": 5}
-
-
-class Server:
-    """An App with its engine, and a client that speaks ASGI to it."""
-
-    def __init__(
-        self,
-        folder: Path,
-        tokenizer: Tokenizer,
-        on_failure: Callable[[], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        self.engine: Engine = tiny_engine(VOCAB, **{"num_blocks": 60} | settings)
-        self.thread = EngineThread(self.engine, tokenizer, on_failure)
-        template = ChatTemplate.from_folder(folder)
-        self.app = App(self.thread, tokenizer, template, model="tiny", fingerprint="fp", clock=lambda: 123.0)
-        self.thread.start()
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        gone: asyncio.Event | None = None,
-        length: int | None = None,
-    ) -> tuple[int, bytes, list[dict[str, Any]]]:
-        """One request; `gone` set means that the client has closed the connection."""
-        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        sent: list[dict[str, Any]] = []
-        first = True
-
-        async def receive() -> dict[str, Any]:
-            nonlocal first
-            if first:
-                first = False
-                return {"type": "http.request", "body": raw, "more_body": False}
-            await (gone or asyncio.Event()).wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        headers = [] if length is None else [(b"content-length", str(length).encode())]
-        await self.app({"type": "http", "method": method, "path": path, "headers": headers}, receive, send)
-        status = sent[0]["status"] if sent else 0
-        return status, b"".join(message.get("body", b"") for message in sent), sent
-
-    async def chat(self, **fields: Any) -> tuple[int, Any]:
-        status, body, _ = await self.call("POST", "/v1/chat/completions", CHAT | fields)
-        return status, json.loads(body)
-
-    async def until_running(self) -> None:
-        """Returns when the engine has begun a request."""
-        while not self.thread.stats.running:  # noqa: ASYNC110 - the engine's thread has no event for it
-            await asyncio.sleep(0)
-
-    async def stream(self, **fields: Any) -> list[Any]:
-        status, body, _ = await self.call("POST", "/v1/chat/completions", CHAT | {"stream": True} | fields)
-        assert status == 200
-        return events_of(body)
-
-
-def events_of(body: bytes) -> list[Any]:
-    lines = body.decode().split("\n\n")
-    assert lines[-1] == ""
-    assert all(line.startswith("data: ") for line in lines[:-1])
-    return [line[6:] if line[6:] == "[DONE]" else json.loads(line[6:]) for line in lines[:-1]]
 
 
 @pytest.fixture
 async def server(folder: Path, tokenizer: Tokenizer) -> AsyncIterator[Server]:
     made = Server(folder, tokenizer)
     yield made
-    await asyncio.to_thread(made.thread.stop)
-    made.engine.check()
-    assert made.thread.failed or made.engine.stats().blocks_active == 0
+    await made.close()
 
 
 async def test_an_answer_has_openais_shape(server: Server) -> None:
@@ -182,7 +109,7 @@ async def test_a_hopelessly_long_prompt_is_refused_without_tokenising_it(
             404,
             "model_not_found",
         ),
-        ("POST", "/v1/chat/completions", CHAT | {"n": 2}, 400, "unsupported_parameter"),
+        ("POST", "/v1/chat/completions", CHAT | {"n": 99}, 400, "invalid_value"),
         ("POST", "/v1/chat/completions", b" " * (MAX_BODY + 1), 413, "request_too_large"),
         ("GET", "/v1/chat/completions", None, 404, "not_found"),
         ("POST", "/v1/embeddings", {}, 404, "not_found"),

@@ -41,6 +41,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.tokens: dict[int, tuple[int, ...]] = {}
         self.content: dict[int, tuple[int, ...]] = {}  # what the model says each published block holds
         self.lru: list[int] = []
+        self.chains: list[list[int]] = []
         self.count = 0
 
     def forget(self, taken: list[int]) -> None:
@@ -59,9 +60,13 @@ class PoolMachine(RuleBasedStateMachine):
             missing = tokens[: (len(matched) + 1) * SIZE]
             assert missing not in self.content.values(), "a published block was not found"
         needed = -(-len(tokens) // SIZE) - len(matched)
-        if needed > self.pool.available - self.pool.unheld(matched):
-            return
         self.pool.acquire(matched)
+        if needed > self.pool.available:
+            self.pool.release(matched)
+            still = {block for other in (*self.tables.values(), *self.chains) for block in other}
+            unheld = [block for block in reversed(matched) if block not in still]
+            self.lru = [*(block for block in self.lru if block not in matched), *unheld]
+            return
         self.lru = [block for block in self.lru if block not in matched]
         from_cache = max(0, needed - self.pool.free)
         evicted = self.lru[:from_cache]
@@ -79,9 +84,29 @@ class PoolMachine(RuleBasedStateMachine):
         tokens, table = self.tokens[name], self.tables[name]
         for index, key in enumerate(keys_of(tokens)):
             held = tokens[: (index + 1) * SIZE]
-            if table[index] not in self.content and held not in self.content.values():
-                self.content[table[index]] = held
-            self.pool.publish(table[index], key)
+            known = {content: block for block, content in self.content.items()}
+            table[index] = self.pool.publish(table[index], key)
+            assert table[index] == known.get(held, table[index]), "equal content is held twice"
+            self.content[table[index]] = held
+            if table[index] in self.lru:
+                self.lru.remove(table[index])
+
+    @precondition(lambda self: self.content)
+    @rule(data=st.data())
+    def keep(self, data: st.DataObject) -> None:
+        content = data.draw(st.sampled_from(sorted(self.content.values())))
+        chain = self.pool.match(keys_of(content))
+        self.pool.keep(chain)
+        self.chains.append(chain)
+        self.lru = [block for block in self.lru if block not in chain]
+
+    @precondition(lambda self: self.chains)
+    @rule(data=st.data())
+    def unkeep(self, data: st.DataObject) -> None:
+        chain = self.chains.pop(data.draw(st.integers(0, len(self.chains) - 1)))
+        self.pool.unkeep(chain)
+        wanted = {block for other in (*self.chains, *self.tables.values()) for block in other}
+        self.lru = [*reversed([block for block in chain if block not in wanted]), *self.lru]
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
@@ -89,11 +114,14 @@ class PoolMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.tables)))
         table = self.tables.pop(name)
         self.pool.release(table)
-        still = {block for other in self.tables.values() for block in other}
+        still = {block for other in (*self.tables.values(), *self.chains) for block in other}
         self.lru += [block for block in reversed(table) if block in self.content and block not in still]
 
     @rule()
     def reset(self) -> None:
+        for chain in self.chains:
+            self.pool.unkeep(chain)
+        self.chains.clear()
         self.pool.reset()
         self.content.clear()
         self.lru.clear()
@@ -101,9 +129,9 @@ class PoolMachine(RuleBasedStateMachine):
     @invariant()
     def books_balance(self) -> None:
         if hasattr(self, "pool"):
-            self.pool.check(self.tables.values())
+            self.pool.check(self.tables.values(), self.chains)
             assert self.pool.free + self.pool.cached + self.pool.active == self.total
-            assert self.pool.cached == len(self.lru)
+            assert self.pool.cached - self.pool.kept == len(self.lru)
 
 
 PoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
@@ -186,6 +214,36 @@ def test_growth_prefers_the_neighbouring_block(pool: BlockPool) -> None:
     table = pool.allocate(2)
     pool.release(pool.allocate(2))
     assert pool.allocate(1, after=table[-1]) == [table[-1] + 1]
+
+
+def test_equal_content_that_is_finished_twice_is_kept_once(pool: BlockPool) -> None:
+    first = fill(pool, (1, 2, 3, 4))
+    second = pool.allocate(2)
+    second = [pool.publish(block, key) for block, key in zip(second, keys_of((1, 2, 3, 4)), strict=True)]
+    assert second == first
+    assert (pool.active, pool.free) == (2, 6)
+    pool.check([first, second])
+
+
+def test_equal_hashes_of_unequal_content_are_not_joined(pool: BlockPool) -> None:
+    key, (mine, other) = keys_of((1, 2))[0], pool.allocate(2)
+    pool.publish(mine, key)
+    assert pool.publish(other, BlockKey(key.digest, key.parent, key.extras, (1, 3))) == other
+    assert pool.active == 2
+
+
+def test_kept_blocks_are_not_evicted_until_they_are_given_up_and_then_first(pool: BlockPool) -> None:
+    kept, other = (1, 2, 3, 4), (5, 6, 7, 8)
+    pool.release(fill(pool, kept))
+    pool.keep(pool.match(keys_of(kept)))
+    pool.release(fill(pool, other))
+    assert (pool.kept, pool.cached, pool.available) == (2, 4, 6)
+    with pytest.raises(OutOfBlocks):
+        pool.allocate(7)
+    pool.unkeep(pool.match(keys_of(kept)))
+    pool.release(pool.allocate(5))
+    assert len(pool.match(keys_of(kept))) == 1  # the tail went first
+    assert len(pool.match(keys_of(other))) == 2
 
 
 def test_a_shared_block_stays_until_its_last_holder_leaves(pool: BlockPool) -> None:

@@ -82,8 +82,8 @@ def test_the_sdk_streams(client: openai.OpenAI) -> None:
 
 def test_the_sdk_understands_refusals(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model="smollm2-135m", messages=CHAT, n=3)
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "n")
+        client.chat.completions.create(model="smollm2-135m", messages=CHAT, logit_bias={"5": 1})
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "logit_bias")
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt-4o", messages=CHAT)
     assert [model.id for model in client.models.list()] == ["smollm2-135m"]

@@ -56,6 +56,31 @@ def test_what_is_honoured() -> None:
     assert (request.stream, request.include_usage) == (True, True)
 
 
+def test_what_else_is_honoured() -> None:
+    request = parse(n=3, logprobs=True, top_logprobs=4, priority=-2, conversation="c", topic="t", timeout=2.5)
+    assert (request.n, request.sampling.top_logprobs, request.priority) == (3, 4, -2)
+    assert (request.conversation, request.topic, request.timeout) == ("c", "t", 2.5)
+    assert parse(logprobs=True).sampling.top_logprobs == 0
+    assert parse(logprobs=False, top_logprobs=0).sampling.top_logprobs is None
+    assert parse(n=1).n == parse().n == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schema"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}},
+            {"type": "array"},
+        ),
+        ({"type": "json_schema", "json_schema": {"name": "x", "strict": True}}, {"type": "object"}),
+    ],
+)
+def test_response_formats(wanted: dict[str, Any], schema: dict[str, Any] | None) -> None:
+    assert parse(response_format=wanted).schema == schema
+
+
 @pytest.mark.parametrize("name", sorted(IRRELEVANT))
 def test_what_cannot_change_the_answer_is_accepted(name: str) -> None:
     assert parse(**{name: "anything"}) == parse()
@@ -64,14 +89,9 @@ def test_what_cannot_change_the_answer_is_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"n": 2},
-        {"n": True},
-        {"logprobs": True},
-        {"top_logprobs": 3},
         {"tools": [{"type": "function"}]},
         {"tool_choice": "required"},
         {"functions": [{}]},
-        {"response_format": {"type": "json_object"}},
         {"presence_penalty": 0.5},
         {"frequency_penalty": -1},
         {"logit_bias": {"5": 1}},
@@ -132,6 +152,24 @@ def test_neutral_values_and_null_are_accepted(name: str) -> None:
         ({"stream": True, "stream_options": {"else": 1}}, "stream_options"),
         ({"stream": True, "stream_options": []}, "stream_options"),
         ({"cache_salt": 5}, "cache_salt"),
+        ({"n": 0}, "n"),
+        ({"n": 17}, "n"),
+        ({"n": True}, "n"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"priority": 1.5}, "priority"),
+        ({"conversation": ""}, "conversation"),
+        ({"conversation": "x" * 257}, "conversation"),
+        ({"topic": 5}, "topic"),
+        ({"timeout": 0}, "timeout"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": True}}},
+            "response_format.json_schema",
+        ),
     ],
 )
 def test_wrong_values_are_refused_with_their_place(fields: dict[str, Any], param: str) -> None:

@@ -9,14 +9,18 @@ import torch
 from tests.engine.engine_kit import Answers, tiny_engine, words
 
 from stratacache.engine.sampling import Sampler
-from stratacache.engine.sequence import Generation, Sampling
+from stratacache.engine.sequence import Generation, Sampling, Sequence
 
 LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.15, 0.1]))
 
 
+def one(name: str, sampling: Sampling) -> Sequence:
+    return Sequence(Generation(name, (1,), sampling=sampling))
+
+
 def draw(sampling: Sampling, count: int = 2000) -> dict[int, float]:
     sampler = Sampler(seed=1)
-    found = Counter(sampler.sample(LOGITS[None], [("x", sampling)])[0] for _ in range(count))
+    found = Counter(sampler.sample(LOGITS[None].clone(), [one("x", sampling)])[0][0] for _ in range(count))
     return {token: number / count for token, number in found.items()}
 
 
@@ -53,8 +57,8 @@ def test_a_row_never_takes_its_neighbours_settings() -> None:
     rows = torch.stack([LOGITS, LOGITS.flip(0)])
     sampler = Sampler(seed=1)
     for _ in range(50):
-        first, second = sampler.sample(rows, [("a", Sampling(top_k=1)), ("b", Sampling(temperature=0))])
-        assert (first, second) == (0, 3)
+        pair = [one("a", Sampling(top_k=1)), one("b", Sampling(temperature=0))]
+        assert sampler.sample(rows.clone(), pair)[0] == [0, 3]
 
 
 def answer(seed: int | None, *others: Generation, **changes: int) -> list[int]:

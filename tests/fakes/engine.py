@@ -28,11 +28,11 @@ class Handler(BaseHTTPRequestHandler):
         self._answer({"/healthz": {"status": "ok"}, "/stats": figures}.get(self.path))
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if self.path == "/v1/die":
             print("Out of ideas.", file=sys.stderr, flush=True)
             os._exit(3)
-        self._answer({"pid": os.getpid()})
+        self._answer({"pid": os.getpid(), "body": json.loads(body)})
 
     def _answer(self, value: object) -> None:
         body = json.dumps(value).encode()

@@ -1,8 +1,9 @@
 """The pool of KV blocks: who holds each block, which full blocks can be reused, what is evicted next.
 
-A block is in exactly one of three states: *free* (empty, nobody's), *cached* (nobody's, but its
-content is known and may be matched again) and *active* (in at least one sequence's table). Only full
-blocks whose KV has been computed are ever published, so a match never exposes another request's tail.
+A block is in exactly one of four states: *free* (empty, nobody's), *cached* (nobody's, but its
+content is known and may be matched again), *kept* (cached, and of an idle conversation, so that it is
+not evicted before that is given up) and *active* (in at least one sequence's table). Only full blocks
+whose KV has been computed are ever published, so a match never exposes another request's tail.
 
 Not safe for concurrent use: the engine's one thread owns it.
 """
@@ -62,16 +63,23 @@ def extend_keys(
 
 
 class BlockPool:
-    """A fixed number of equal blocks with reference counts and an index of reusable content."""
+    """Equal blocks of `block_size` tokens with reference counts and an index of reusable content."""
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int = 16) -> None:
+        self.reshape(num_blocks, block_size)
+
+    def reshape(self, num_blocks: int, block_size: int) -> None:
+        """Begins anew with blocks of another size. Nobody may hold any."""
         self.total = num_blocks
+        self.block_size = block_size
         self._refs = [0] * num_blocks
+        self._keepers = [0] * num_blocks
         self._keys: list[BlockKey | None] = [None] * num_blocks
         self._index: dict[bytes, int] = {}
         # OrderedDict, not dict: taking the first of a plain dict scans the holes left by earlier takes.
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._kept: dict[int, None] = {}
 
     @property
     def free(self) -> int:
@@ -80,13 +88,18 @@ class BlockPool:
 
     @property
     def cached(self) -> int:
-        """Blocks that nobody holds and that may be matched again."""
-        return len(self._cached)
+        """Blocks that no sequence holds and that may be matched again, the kept ones among them."""
+        return len(self._cached) + len(self._kept)
+
+    @property
+    def kept(self) -> int:
+        """Cached blocks that `allocate` does not take, because a conversation keeps them."""
+        return len(self._kept)
 
     @property
     def active(self) -> int:
         """Blocks in some sequence's table."""
-        return self.total - len(self._free) - len(self._cached)
+        return self.total - len(self._free) - self.cached
 
     @property
     def available(self) -> int:
@@ -107,15 +120,37 @@ class BlockPool:
         return found
 
     def unheld(self, blocks: Iterable[int]) -> int:
-        """How many of `blocks` nobody holds: acquiring them takes that much from `available`."""
+        """How many of `blocks` no sequence holds: acquiring them takes that much from `free` + `cached`."""
         return sum(self._refs[block] == 0 for block in blocks)
 
+    def shared(self, block: int) -> bool:
+        """Whether two or more sequences hold the block: whoever writes to it copies it first."""
+        return self._refs[block] > 1
+
     def acquire(self, blocks: Iterable[int]) -> None:
-        """Adds one holder to each matched block."""
+        """Adds one holder to each block, matched or of a sequence that forks."""
         for block in blocks:
             if self._refs[block] == 0:
-                del self._cached[block]
+                del (self._kept if self._keepers[block] else self._cached)[block]
             self._refs[block] += 1
+
+    def keep(self, blocks: Iterable[int]) -> None:
+        """Protects published blocks from eviction until `unkeep`. Several may keep the same block."""
+        for block in blocks:
+            assert self._keys[block] is not None, f"block {block} is kept without content"
+            self._keepers[block] += 1
+            if block in self._cached:
+                del self._cached[block]
+                self._kept[block] = None
+
+    def unkeep(self, chain: Sequence[int]) -> None:
+        """Undoes one `keep`. What nobody else keeps or holds is evicted next, its end first."""
+        for block in chain:
+            self._keepers[block] -= 1
+            if block in self._kept and not self._keepers[block]:
+                del self._kept[block]
+                self._cached[block] = None
+                self._cached.move_to_end(block, last=False)
 
     def allocate(self, count: int, after: int | None = None) -> list[int]:
         """Takes `count` blocks for one holder: empty ones first, then the least recently used.
@@ -147,12 +182,22 @@ class BlockPool:
         self._keys[block] = None
         del self._index[key.digest]
 
-    def publish(self, block: int, key: BlockKey) -> None:
-        """Makes a held, full, computed block findable. The first block with a digest keeps it."""
+    def publish(self, block: int, key: BlockKey) -> int:
+        """Makes a held, full, computed block findable, and returns the block that the holder has from now on.
+
+        That is another one when equal content was published before: it takes over the holder, and the
+        second copy is free.
+        """
         assert self._refs[block] > 0, f"block {block} is published by nobody"
-        if self._keys[block] is None and key.digest not in self._index:
+        known = self._index.get(key.digest)
+        if known is None:
             self._keys[block] = key
             self._index[key.digest] = block
+        elif known != block and self._keys[known] == key:
+            self.acquire([known])
+            self.release([block])
+            return known
+        return block
 
     def release(self, table: Sequence[int]) -> None:
         """Removes one holder from each block of a sequence's table.
@@ -168,20 +213,24 @@ class BlockPool:
                 self._free[block] = None
                 self._free.move_to_end(block, last=False)
             else:
-                self._cached[block] = None
+                (self._kept if self._keepers[block] else self._cached)[block] = None
 
     def reset(self) -> None:
-        """Forgets all reusable content. Blocks in use stay in use and are free when released."""
+        """Forgets all reusable content, of which none may be kept. Blocks in use are free when released."""
+        assert not any(self._keepers), "content that is kept cannot be forgotten"
         self._index.clear()
         self._keys = [None] * self.total
         self._free.update(self._cached)
         self._cached.clear()
 
-    def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Asserts free + cached + in use = total, and that reference counts equal what `tables` hold."""
+    def check(self, tables: Iterable[Sequence[int]], chains: Iterable[Sequence[int]] = ()) -> None:
+        """Asserts free + cached + in use = total, and that counts equal what `tables` hold and `chains` keep."""
         held = Counter(block for table in tables for block in table)
+        keep = Counter(block for chain in chains for block in chain)
         assert self._refs == [held[block] for block in range(self.total)], "reference counts differ"
-        free, cached, active = set(self._free), set(self._cached), set(held)
+        assert self._keepers == [keep[block] for block in range(self.total)], "counts of keepers differ"
+        assert set(self._kept) == set(keep) - set(held), "what is kept differs"
+        free, cached, active = set(self._free), {*self._cached, *self._kept}, set(held)
         assert len(free) + len(cached) + len(active) == self.total, "free + cached + in use is not the total"
         assert free | cached | active == set(range(self.total)), "a block is in two states or in none"
         keyed = {block: key for block, key in enumerate(self._keys) if key is not None}

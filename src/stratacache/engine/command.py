@@ -22,6 +22,15 @@ def parse_bytes(text: str) -> int:
     return int(digits) * _UNITS[unit]
 
 
+def parse_block_size(text: str) -> int | None:
+    """A number of tokens, or None for `auto`."""
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of tokens nor auto")
+    return int(text)
+
+
 def parse_port(text: str) -> int:
     """A TCP port, or 0."""
     if not text.isdecimal() or int(text) > 65535:
@@ -53,9 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=("float32", "bfloat16"), default=defaults.dtype, help="default %(default)s")
     add(
         "--block-size",
-        type=int,
+        type=parse_block_size,
         default=defaults.block_size,
-        help="tokens in a KV block (default %(default)s)",
+        help="tokens in a KV block, or auto: 16 or 32 by the observed mean length (default auto)",
     )
     add("--kv-memory", type=parse_bytes, default=defaults.kv_memory, help="KV pool size (default 512MiB)")
     add("--blocks", type=int, help="KV pool size in blocks, instead of --kv-memory")
@@ -81,6 +90,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1024,
         help="for requests that set none (default %(default)s)",
     )
+    add(
+        "--conversation-idle",
+        type=float,
+        default=defaults.conversation_idle,
+        help="seconds that a named conversation's KV is kept for its next turn (default %(default)s)",
+    )
+    add(
+        "--conversation-share",
+        type=float,
+        default=defaults.conversation_share,
+        help="most of the KV pool that idle conversations keep (default %(default)s)",
+    )
+    add("--request-timeout", type=float, help="seconds after which any request is dropped (default: never)")
     add("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
     add(
         "--grace",
@@ -104,6 +126,7 @@ def run_from_args(args: argparse.Namespace) -> int:
             cache_dir=args.cache_dir,
             config=config,
             default_max_tokens=args.default_max_tokens,
+            request_timeout=args.request_timeout,
             parent_pid=args.parent_pid,
             grace=args.grace,
         )
@@ -125,6 +148,8 @@ def _config(args: argparse.Namespace) -> EngineConfig:
         max_running=args.max_running,
         max_waiting=args.max_waiting,
         prefix_cache=not args.no_prefix_cache,
+        conversation_share=args.conversation_share,
+        conversation_idle=args.conversation_idle,
         dtype=args.dtype,
         threads=args.threads,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stratacache.engine.errors import ModelUnavailable, SettingsError
 
+SMALL_BLOCK, LARGE_BLOCK = 16, 32
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 
 
@@ -48,32 +50,42 @@ class ModelConfig:
 class EngineConfig:
     """How the engine runs. Raises SettingsError when made of what cannot be.
 
-    block_size      tokens in a KV block
+    block_size      tokens in a KV block; None: 16 or 32, as the observed mean length says
     num_blocks      size of the pool; None: as many as `kv_memory` bytes hold
     max_context     prompt + answer, in tokens; None: what the model was trained for
     token_budget    tokens computed in one step, over all sequences
     max_running     sequences in the batch; at most `token_budget`, so that each can decode each step
     max_waiting     sequences in line before new ones are refused
+    watermark       share of the pool that an admission leaves over while others run
     prefix_cache    reuse blocks of earlier requests with the same prefix
     share_inflight  a request whose next block is being computed by another one waits for that block
+    conversation_share  share of the pool that idle conversations may keep
+    conversation_idle   seconds after which an idle conversation gives its blocks up
     """
 
-    block_size: int = 16
+    block_size: int | None = None
     num_blocks: int | None = None
     kv_memory: int = 512 * 1024 * 1024
     max_context: int | None = None
     token_budget: int = 256
     max_running: int = 16
     max_waiting: int = 256
+    watermark: float = 0.01
     prefix_cache: bool = True
     share_inflight: bool = True
+    conversation_share: float = 0.5
+    conversation_idle: float = 600.0
     dtype: str = "float32"
     threads: int = 1
 
     def __post_init__(self) -> None:
         for name in ("block_size", "kv_memory", "token_budget", "max_running", "max_waiting", "threads"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise SettingsError(f"{name} must be at least 1, not {value}")
+        for name in ("watermark", "conversation_share"):
+            if not 0 <= getattr(self, name) < 1:
+                raise SettingsError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         if self.max_running > self.token_budget:
             raise SettingsError(
                 f"max_running ({self.max_running}) is over token_budget ({self.token_budget})"
@@ -83,10 +95,17 @@ class EngineConfig:
         if self.dtype not in DTYPE_BYTES:
             raise SettingsError(f"dtype must be one of {', '.join(DTYPE_BYTES)}, not {self.dtype!r}")
 
+    @property
+    def first_block_size(self) -> int:
+        """The block size to begin with."""
+        return SMALL_BLOCK if self.block_size is None else self.block_size
+
     def pool_blocks(self, model: ModelConfig) -> int:
-        """Blocks in the pool. Raises SettingsError when the memory holds none."""
-        per_block = model.kv_bytes_per_token(self.dtype) * self.block_size
+        """Blocks in the pool at the first size. Raises SettingsError when the memory holds none."""
+        per_block = model.kv_bytes_per_token(self.dtype) * self.first_block_size
         blocks = self.kv_memory // per_block if self.num_blocks is None else self.num_blocks
+        if self.block_size is None:
+            blocks -= blocks % (LARGE_BLOCK // SMALL_BLOCK)
         if blocks < 1:
             raise SettingsError(f"kv_memory {self.kv_memory} holds no block of {per_block} bytes")
         return blocks
@@ -94,4 +113,33 @@ class EngineConfig:
     def context_limit(self, model: ModelConfig) -> int:
         """Longest sequence, in tokens: the setting, the model and the whole pool bound it."""
         wanted = self.max_context or model.max_position_embeddings
-        return min(wanted, model.max_position_embeddings, self.pool_blocks(model) * self.block_size)
+        return min(wanted, model.max_position_embeddings, self.pool_blocks(model) * self.first_block_size)
+
+
+class LengthMeter:
+    """Mean length of the last sequences, and the block size that suits it.
+
+    Small blocks share more exactly and waste less of their last one; large ones have half the
+    bookkeeping, which counts when sequences are long. Between the two limits the size stays as it is.
+    """
+
+    SHORT, LONG = 512, 1024
+    LEAST, MOST = 64, 512  # sequences observed before a change, and remembered
+
+    def __init__(self) -> None:
+        self._lengths: deque[int] = deque(maxlen=self.MOST)
+        self._sum = 0
+
+    def note(self, length: int) -> None:
+        """A sequence of `length` tokens, answer included, has ended."""
+        if len(self._lengths) == self.MOST:
+            self._sum -= self._lengths[0]
+        self._lengths.append(length)
+        self._sum += length
+
+    def block_size(self, now: int) -> int:
+        """The size to use, where `now` is in use."""
+        if len(self._lengths) < self.LEAST:
+            return now
+        mean = self._sum / len(self._lengths)
+        return SMALL_BLOCK if mean <= self.SHORT else LARGE_BLOCK if mean > self.LONG else now

@@ -8,6 +8,7 @@ EngineError
     ├── ContextLengthExceeded  400, `context_length_exceeded`
     ├── UnsupportedFeature     400, `unsupported_parameter`
     ├── BodyTooLarge      413
+    ├── DeadlineExceeded  504
     └── Overloaded        503, the waiting line is full or the engine is closing
 """
 
@@ -70,6 +71,14 @@ class BodyTooLarge(RequestError):
 
     status = 413
     code = "request_too_large"
+
+
+class DeadlineExceeded(RequestError):
+    """The request's time is over; what was computed of it is dropped."""
+
+    status = 504
+    kind = "server_error"
+    code = "deadline_exceeded"
 
 
 class Overloaded(RequestError):

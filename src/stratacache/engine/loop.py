@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from stratacache.engine.engine import Engine, Output, Stats
-from stratacache.engine.errors import EngineError, Overloaded, RequestError
+from stratacache.engine.errors import DeadlineExceeded, EngineError, Overloaded, RequestError
+from stratacache.engine.sampling import TokenLogprobs
 from stratacache.engine.sequence import Generation
 from stratacache.engine.text import TextStream
 from stratacache.engine.tokenizer import Tokenizer
@@ -20,22 +22,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a request has to hear: new text (maybe none), the counts so far, and its end."""
+    """What a request has to hear of its answer `index`: a token, the text (maybe none) it makes certain, its end.
+
+    `completion_tokens` counts all answers of the request. An error ends them all.
+    """
 
     text: str
     completion_tokens: int
     cached_tokens: int
     finish_reason: Literal["stop", "length"] | None = None
     error: EngineError | None = None
+    index: int = 0
+    token: int | None = None
+    logprobs: TokenLogprobs | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request with its stop strings and where to report; `report` is called on the engine's thread."""
+    """A request with its stop strings and where to report; `report` is called on the engine's thread.
+
+    `deadline`: on the engine's clock, when it is dropped wherever it is; None for never.
+    """
 
     generation: Generation
     stops: tuple[str, ...]
     report: Callable[[Progress], None]
+    deadline: float | None = None
 
 
 class EngineFailed(EngineError):
@@ -43,13 +55,13 @@ class EngineFailed(EngineError):
 
 
 class _Live:
-    """A job in the core, with the text it has produced."""
+    """A job in the core, with the text that each of its answers has produced while open."""
 
-    __slots__ = ("cached", "job", "stream", "tokens")
+    __slots__ = ("cached", "job", "streams", "tokens")
 
     def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
         self.job = job
-        self.stream = TextStream(tokenizer, job.stops)
+        self.streams = {index: TextStream(tokenizer, job.stops) for index in range(job.generation.n)}
         self.tokens = 0
         self.cached = 0
 
@@ -58,12 +70,17 @@ class EngineThread:
     """Runs an Engine on its own thread. `submit`, `cancel` and `stop` are safe from any thread."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, on_failure: Callable[[], None] | None = None
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        on_failure: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self.context_limit = engine.context_limit
         self._tokenizer = tokenizer
         self._on_failure = on_failure or (lambda: None)
+        self.clock = clock
         self._inbox: queue.SimpleQueue[Job | str | None] = queue.SimpleQueue()
         self._live: dict[str, _Live] = {}
         self._stopping = False
@@ -100,6 +117,7 @@ class EngineThread:
         try:
             while not self._stopping:
                 self._take_in()
+                self._end_late()
                 outputs = self._engine.step()
                 self.stats = self._engine.stats()  # before anybody hears of this step's results
                 for output in outputs:
@@ -117,10 +135,14 @@ class EngineThread:
     def _take_in(self) -> None:
         """Handles what is queued; waits for something when the core has nothing to do."""
         while not self._stopping:
+            pause = self._engine.expire()
             try:
-                item = self._inbox.get(block=not self._engine.has_work)
+                item = self._inbox.get(block=not self._engine.has_work, timeout=pause)
             except queue.Empty:
-                return
+                if self._engine.has_work:
+                    return
+                self.stats = self._engine.stats()  # idle, and conversations may have been given up
+                continue
             if item is None:
                 self._stopping = True
             elif isinstance(item, str):
@@ -137,22 +159,48 @@ class EngineThread:
         else:
             self._live[job.generation.id] = _Live(job, self._tokenizer)
 
+    def _end_late(self) -> None:
+        """Drops jobs whose deadline has come, in line or under way."""
+        now = self.clock()
+        late = [
+            one for one in self._live.values() if one.job.deadline is not None and one.job.deadline <= now
+        ]
+        for live in late:
+            del self._live[live.job.generation.id]
+            self._abort(live.job.generation.id)
+            error = DeadlineExceeded("the request's time was over before its answer was done")
+            live.job.report(Progress("", live.tokens, live.cached, error=error))
+
     def _deliver(self, output: Output) -> None:
         live = self._live[output.request_id]
+        stream = live.streams[output.index]
         live.tokens += 1
         live.cached = output.cached_tokens
-        text = live.stream.push(output.token)
+        text = stream.push(output.token)
         reason = output.finish_reason
-        if live.stream.stopped:
+        if stream.stopped:
             if reason is None:
-                self._abort(output.request_id)
+                self._engine.abort_one(output.request_id, output.index)
+                self.stats = self._engine.stats()
             reason = "stop"
         elif reason:
-            text += live.stream.flush()
-            reason = "stop" if live.stream.stopped else reason
+            text += stream.flush()
+            reason = "stop" if stream.stopped else reason
         if reason:
-            del self._live[output.request_id]
-        live.job.report(Progress(text, live.tokens, live.cached, reason))
+            del live.streams[output.index]
+            if not live.streams:
+                del self._live[output.request_id]
+        live.job.report(
+            Progress(
+                text,
+                live.tokens,
+                live.cached,
+                reason,
+                index=output.index,
+                token=output.token,
+                logprobs=output.logprobs,
+            )
+        )
 
     def _abort(self, request_id: str) -> None:
         """Drops a request, and shows it: no step may follow that would, and its blocks would look leaked."""

@@ -119,6 +119,12 @@ class LlamaModel:
         heads, size = config.num_key_value_heads, config.head_dim
         self.kv = zeroed((config.num_hidden_layers, 2, num_blocks * block_size, heads, size), DTYPES[dtype])
 
+    def copy_blocks(self, copies: Seq[tuple[int, int]]) -> None:
+        """Copies whole blocks of the KV store, (from, to), one after the other: a later one may reuse a place."""
+        blocks = self.kv.view(*self.kv.shape[:2], -1, self.block_size, *self.kv.shape[3:])
+        for source, target in copies:
+            blocks[:, :, target].copy_(blocks[:, :, source])
+
     @torch.inference_mode()
     def forward(self, work: Seq[Work]) -> Tensor:
         """Computes the parts' tokens, writes their KV, and returns logits [parts that sample, vocab]."""

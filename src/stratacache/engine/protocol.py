@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stratacache.engine.errors import InvalidRequest, RequestError, UnsupportedFeature
+from stratacache.engine.errors import InvalidRequest, UnsupportedFeature
 from stratacache.engine.sequence import Sampling
 
 Json = dict[str, Any]
@@ -30,7 +30,15 @@ HONOURED = frozenset(
         "seed",
         "stop",
         "cache_salt",
+        "conversation",
         "ignore_eos",
+        "logprobs",
+        "n",
+        "priority",
+        "response_format",
+        "timeout",
+        "top_logprobs",
+        "topic",
     }
 )
 IRRELEVANT = frozenset(
@@ -49,9 +57,6 @@ IRRELEVANT = frozenset(
 )
 # Known, and honoured only where they ask for nothing. The values are those that ask for nothing.
 ONLY_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "logit_bias": ({},),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
@@ -61,7 +66,6 @@ ONLY_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "reasoning_effort": ("none",),
@@ -71,11 +75,19 @@ ONLY_NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 MAX_STOPS = 16
+MAX_ANSWERS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_LABEL = 256  # characters of a conversation's name or topic
+MAX_TIMEOUT = 86_400
+ANY_OBJECT: Json = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A checked request: messages have a role that the template knows and plain text as content."""
+    """A checked request: messages have a role that the template knows and plain text as content.
+
+    `schema` is a JSON schema that the answer must follow; `timeout` is in seconds.
+    """
 
     model: str
     messages: tuple[dict[str, str], ...]
@@ -86,6 +98,12 @@ class ChatRequest:
     stops: tuple[str, ...]
     salt: str | None
     ignore_eos: bool
+    n: int
+    schema: Json | None
+    priority: int
+    conversation: str | None
+    topic: str | None
+    timeout: float | None
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -109,6 +127,12 @@ def parse_chat(body: bytes) -> ChatRequest:
         stops=_stops(given.get("stop", [])),
         salt=_text(given, "cache_salt"),
         ignore_eos=_flag(given, "ignore_eos"),
+        n=_integer(given, "n", 1, MAX_ANSWERS) or 1,
+        schema=_schema(given.get("response_format", {"type": "text"})),
+        priority=_integer(given, "priority", -1000, 1000) or 0,
+        conversation=_label(given, "conversation"),
+        topic=_label(given, "topic"),
+        timeout=_timeout(given),
     )
 
 
@@ -137,6 +161,13 @@ def _text(given: Json, name: str) -> str | None:
     return value
 
 
+def _label(given: Json, name: str) -> str | None:
+    value = _text(given, name)
+    if value is not None and not 0 < len(value) <= MAX_LABEL:
+        raise InvalidRequest(f"'{name}' must have 1 to {MAX_LABEL} characters", name)
+    return value
+
+
 def _flag(given: Json, name: str) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
@@ -158,6 +189,31 @@ def _integer(given: Json, name: str, low: int, high: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidRequest(f"'{name}' must be an integer from {low} to {high}", name)
     return value
+
+
+def _timeout(given: Json) -> float | None:
+    if "timeout" not in given:
+        return None
+    return _number(given, "timeout", 0, 0.001, MAX_TIMEOUT)
+
+
+def _schema(value: Any) -> Json | None:
+    """The JSON schema that `response_format` asks for, None for plain text."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_OBJECT
+    if kind != "json_schema":
+        raise InvalidRequest(
+            "'response_format.type' must be text, json_object or json_schema", "response_format"
+        )
+    holder = value.get("json_schema")
+    schema = holder.get("schema", ANY_OBJECT) if isinstance(holder, dict) else None
+    if not isinstance(schema, dict):
+        where = "response_format.json_schema"
+        raise InvalidRequest(f"'{where}' must be an object with a 'schema' that is one", where)
+    return schema
 
 
 def _include_usage(given: Json, stream: bool) -> bool:
@@ -183,7 +239,17 @@ def _sampling(given: Json) -> Sampling:
         top_p=_number(given, "top_p", 1.0, 0, 1),
         top_k=max(top_k, 0),  # -1 is vLLM's word for "off"
         seed=_integer(given, "seed", -(1 << 63), (1 << 63) - 1),
+        top_logprobs=_top_logprobs(given),
     )
+
+
+def _top_logprobs(given: Json) -> int | None:
+    top = _integer(given, "top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if _flag(given, "logprobs"):
+        return top or 0
+    if top:
+        raise InvalidRequest("'top_logprobs' needs logprobs: true", "top_logprobs")
+    return None
 
 
 def _stops(value: Any) -> tuple[str, ...]:
@@ -230,53 +296,3 @@ def _part(part: Any, where: str) -> str:
     if not isinstance(part.get("text"), str):
         raise InvalidRequest(f"'{where}.text' must be a string", f"{where}.text")
     return str(part["text"])
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What every chunk and answer of one request repeats."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-
-    def _base(self, kind: str) -> Json:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-        }
-
-    def answer(self, text: str, reason: str, usage: Json) -> Json:
-        """A whole `chat.completion`."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-        return self._base("chat.completion") | {"choices": [choice], "usage": usage}
-
-    def chunk(self, delta: Json, reason: str | None, with_usage: bool) -> Json:
-        """A `chat.completion.chunk`; where usage was asked for, all but the last one carry null."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        tail: Json = {"usage": None} if with_usage else {}
-        return self._base("chat.completion.chunk") | {"choices": [choice]} | tail
-
-    def usage_chunk(self, usage: Json) -> Json:
-        """The chunk after the last one: no choices, only the counts."""
-        return self._base("chat.completion.chunk") | {"choices": [], "usage": usage}
-
-
-def usage(prompt: int, completion: int, cached: int) -> Json:
-    """Token counts; `cached_tokens` is always there, 0 included."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
-
-
-def error_body(error: RequestError) -> Json:
-    """OpenAI's error shape."""
-    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}

@@ -20,6 +20,7 @@ from stratacache.engine.app import App
 from stratacache.engine.config import EngineConfig
 from stratacache.engine.convert import MODEL_NAME, model_folder
 from stratacache.engine.engine import Engine
+from stratacache.engine.grammar import GrammarCompiler
 from stratacache.engine.loop import EngineThread
 from stratacache.engine.template import ChatTemplate
 from stratacache.engine.tokenizer import Tokenizer
@@ -52,6 +53,7 @@ def run(
     cache_dir: Path,
     config: EngineConfig,
     default_max_tokens: int,
+    request_timeout: float | None,
     parent_pid: int | None,
     grace: float,
 ) -> int:
@@ -67,9 +69,8 @@ def run(
         folder = model_folder(model_dir, cache_dir)
         model_config, weights = load(folder, config.dtype)
         tokenizer = Tokenizer(folder)
-        service = _Service(
-            Engine(model_config, weights, config), tokenizer, folder, default_max_tokens, grace
-        )
+        engine = Engine(model_config, weights, config)
+        service = _Service(engine, tokenizer, folder, default_max_tokens, request_timeout, grace)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(service.serve(listener, parent_pid))
 
@@ -86,7 +87,13 @@ class _Service:
     """The thread, the app and uvicorn of one process, and the order in which they end."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, folder: Path, default_max_tokens: int, grace: float
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        folder: Path,
+        default_max_tokens: int,
+        request_timeout: float | None,
+        grace: float,
     ) -> None:
         self._grace = grace
         self._thread = EngineThread(engine, tokenizer, self._on_failure)
@@ -94,9 +101,11 @@ class _Service:
             self._thread,
             tokenizer,
             ChatTemplate.from_folder(folder),
+            GrammarCompiler(folder, engine.vocab_size, engine.end_of_text),
             model=MODEL_NAME,
             fingerprint=f"fp_{folder.name}",
             default_max_tokens=default_max_tokens,
+            request_timeout=request_timeout,
         )
 
     async def serve(self, listener: socket.socket, parent_pid: int | None) -> int:

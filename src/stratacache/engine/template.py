@@ -23,6 +23,7 @@ class ChatTemplate:
         # The two whitespace settings are what chat templates are written for (as in transformers).
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _raise
+        self.source = source
         self._template = environment.from_string(source)
 
     @classmethod

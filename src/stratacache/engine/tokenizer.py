@@ -55,6 +55,10 @@ class Tokenizer:
         """The bytes that a token stands for; none for special tokens."""
         return self._bytes[token]
 
+    def spelling(self, token: int) -> bytes:
+        """The bytes of a token, for special tokens those of their name."""
+        return self._bytes[token] or str(self._backend.id_to_token(token)).encode()
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of `tokens`; bytes that are no UTF-8 become the replacement character."""
         return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from stratacache.errors import SettingsError, UpstreamError
+from stratacache.policy.salt import scope_salt
 from stratacache.settings import EmbeddedSettings, OpenAISettings
 from stratacache.types import JSON, Request
 from stratacache.upstream.engine_process import EngineProcess, EngineState, Health
@@ -33,6 +34,7 @@ class EmbeddedUpstream:
 
     Args:
         settings: the engine's options and time limits.
+        secret: of this server; makes the salt that keeps tenants' prefixes apart. None: the caller's salt goes on.
         prefix_cache: False switches off the reuse of shared prefixes (``tiers.kv.enabled``).
         elsewhere: another process runs the engine; ``learn`` is told where it listens.
         command, health: started and asked instead of the engine; for tests.
@@ -45,6 +47,7 @@ class EmbeddedUpstream:
         self,
         settings: EmbeddedSettings,
         *,
+        secret: bytes | None = None,
         prefix_cache: bool = True,
         elsewhere: bool = False,
         command: Sequence[str] | None = None,
@@ -53,6 +56,7 @@ class EmbeddedUpstream:
     ) -> None:
         self.name = settings.name
         self._settings = settings
+        self._secret = secret
         self._own_engine = command is None and not elsewhere
         command = command or engine_command(settings, prefix_cache=prefix_cache)
         health = health or partial(answers, settings)
@@ -91,7 +95,18 @@ class EmbeddedUpstream:
         self, request: Request, body: Mapping[str, JSON], headers: Mapping[str, str]
     ) -> HttpResponse:
         """See ``ports.Upstream.send``; waits for a starting engine, at most ``start_timeout``."""
-        return await (await self._ready_client()).send(request, body, headers)
+        return await (await self._ready_client()).send(request, self._scoped(request, body), headers)
+
+    def _scoped(self, request: Request, body: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """``body`` with what the engine has to know of who asks: the tenant's salt, and the conversation."""
+        added: dict[str, JSON] = {}
+        if self._secret is not None:
+            own = body.get("cache_salt")
+            if own is None or isinstance(own, str):  # else the engine refuses the request, and says why
+                added["cache_salt"] = scope_salt(self._secret, request.scope, own)
+        if request.conversation:
+            added["conversation"] = request.conversation
+        return {**body, **added}
 
     async def forward(
         self, method: str, path: str, query: str, body: bytes, headers: Mapping[str, str]
