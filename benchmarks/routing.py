@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from benchmarks import report
-from stratacache.lab.simulate import FleetSize, bounds, percentile, rate_for, replay, routers
-from stratacache.lab.simulate_traces import read_trace, summary
+from stratacache.lab.simulate import FleetSize, Production, bounds, percentile, rate_for, replay, routers
+from stratacache.lab.simulate_traces import TraceRequest, read_trace, summary
 from stratacache.policy.affinity import Affinity
 
 COMMAND = "python -m benchmarks.routing"
@@ -31,6 +31,18 @@ REPLICAS, BLOCKS = 64, 1_000_000
 ROUNDS = 2_000
 UTILISATIONS = (0.6, 0.68, 0.8)
 BLOCK_TOKENS = 512
+VARIANTS = (
+    (0.0, 4.0),
+    (0.05, 4.0),
+    (0.1, 2.0),
+    (0.1, 3.0),
+    (0.1, 4.0),
+    (0.1, 8.0),
+    (0.2, 4.0),
+    (0.5, 4.0),
+    (1.0, 4.0),
+)
+"""Weight of the load, and bound on it."""
 
 
 def prefix(conversation: int, blocks: int) -> list[bytes]:
@@ -98,6 +110,21 @@ def simulation(path: Path) -> dict[str, Any]:
                 "outcomes": msgspec.to_builtins(outcomes),
             }
         )
+    found["variants"] = variants(trace)
+    return found
+
+
+def variants(trace: Sequence[TraceRequest]) -> list[dict[str, Any]]:
+    """The policy of production with other constants; 8 is no bound at all with 8 replicas."""
+    size = FleetSize(8, 2500, rate_for(trace, 8, 0.68))
+    found = []
+    for beta, bound in VARIANTS:
+        affinity = Affinity([size.capacity] * size.replicas, beta=beta, bound=bound)
+        one = replay(
+            trace, size, f"beta {beta:g}, bound {bound:g}", lambda *_, made=affinity: Production(made)
+        )
+        print(f"{one.policy:24} {one.hits:6.1%} {one.backlog:8.0f}")
+        found.append(msgspec.to_builtins(one))
     return found
 
 

@@ -91,9 +91,12 @@ def test_four_cores_and_eight_under_load(rate: float, cores: int) -> None:
 
 def test_what_gives_way_first_comes_first() -> None:
     plan = make_plan(needs(concurrency=40, cores=4, requests_per_second=1), SHAPE)
-    assert plan.resources[0].name == "KV pool"
+    assert plan.resources[0].name == "KV pool of each GPU"
     assert plan.resources[0].growth < 1
-    assert "KV pool: short by" in plan.warnings[0]
+    assert "KV pool of each GPU: short by" in plan.warnings[0]
+    plan = make_plan(Needs(daily_users=1_000_000, store_memory=100 << 20), None)
+    assert plan.resources[0].name == "store"
+    assert "store: short by 2.4 times" in plan.warnings[0]
     plan = make_plan(Needs(requests_per_second=155, cores=4), None)
     assert plan.resources[0].name == "CPU for the semantic tier"
     assert "1.03 times the traffic" in plan.warnings[0]
@@ -105,7 +108,7 @@ def test_what_gives_way_first_comes_first() -> None:
         ({"max_tokens": 513}, "ask for 513 and use 256"),
         ({"cores": 2}, "2 cores"),
         ({"weights": 24 * GIB}, "not one request"),
-        ({"longest": 10_000}, "context of the model: short by 1.2 times"),
+        ({"longest": 10_000}, "context for the longest request: short by 1.2 times"),
     ],
 )
 def test_warnings(more: dict[str, Any], words: str) -> None:

@@ -187,7 +187,7 @@ def _show(plan: Plan, flags: list[str], snippet: str) -> None:
         table.add_row(name, value)
     console.print(table)
     table = Table(
-        "resource", "needed", "there", "traffic may grow", title="What gives way first", title_justify="left"
+        "resource", "needed", "there", "may grow", title="What gives way first", title_justify="left"
     )
     for one in plan.resources:
         table.add_row(
@@ -290,10 +290,9 @@ def _show_outcomes(told: dict[str, Any], size: FleetSize, most: Bounds, outcomes
 
 
 def _amount(value: float, unit: str) -> str:
-    if not unit.startswith("bytes"):
+    if unit != "bytes":
         return f"{value:,.1f} {unit}" if value < 100 else f"{value:,.0f} {unit}"
-    rest = unit.removeprefix("bytes")
-    return f"{value / _GIB:,.1f} GiB{rest}" if value >= _GIB else f"{value / (1 << 20):,.1f} MiB{rest}"
+    return f"{value / _GIB:,.1f} GiB" if value >= _GIB else f"{value / (1 << 20):,.1f} MiB"
 
 
 def _indented(text: str) -> str:

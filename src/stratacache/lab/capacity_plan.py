@@ -45,7 +45,7 @@ class KvPool(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """``growth``: traffic may grow by this factor until it is used up; below 1 it is short now."""
+    """What is there by nature or by your word. ``growth``: until it is used up; below 1 it is short now."""
 
     name: str
     need: float
@@ -148,23 +148,17 @@ def _resources(
     needs: Needs, sizes: Sizes, shape: ModelShape | None, pool: KvPool | None, block: int
 ) -> list[Resource]:
     busy = needs.requests_per_second * SEMANTIC_SECONDS
-    stored = sizes.entries * ENTRY_BYTES * STORE_OVERHEAD
-    found = [
-        Resource("CPU for the semantic tier", busy, needs.cores or sizes.cores, "cores"),
-        Resource("store", stored, needs.store_memory or max(LEAST_BOUND, sizes.store_bytes), "bytes"),
-        Resource(
-            "index",
-            sizes.vectors * (2 * needs.dimension + ROW_BYTES),
-            max(LEAST_BOUND, sizes.index_bytes),
-            "bytes",
-        ),
-    ]
+    found = [Resource("CPU for the semantic tier", busy, needs.cores or sizes.cores, "cores")]
+    if needs.store_memory is not None:
+        found.append(
+            Resource("store", sizes.entries * ENTRY_BYTES * STORE_OVERHEAD, needs.store_memory, "bytes")
+        )
     if pool is not None and shape is not None:
         mean = math.ceil(needs.prompt_tokens + needs.answer_tokens)
         taken = needs.at_once * shape.on_each(needs.gpus).sequence_blocks_bytes(mean, block)
-        found.append(Resource("KV pool", taken, pool.pool_bytes, "bytes of each GPU"))
+        found.append(Resource("KV pool of each GPU", taken, pool.pool_bytes, "bytes"))
     if shape is not None and shape.context is not None:
-        found.append(Resource("context of the model", _longest(needs), shape.context, "tokens"))
+        found.append(Resource("context for the longest request", _longest(needs), shape.context, "tokens"))
     return found
 
 
@@ -174,7 +168,7 @@ def _warnings(needs: Needs, resources: tuple[Resource, ...], pool: KvPool | None
         if one.growth < 1:
             short = f"short by {1 / one.growth:.1f} times" if one.growth else "nothing is left for it"
             found.append(f"{one.name}: {short}.")
-        elif one.growth < HEADROOM and one.name != "context of the model":
+        elif one.growth < HEADROOM and one.name != "context for the longest request":
             found.append(
                 f"{one.name}: enough for {one.growth:.2f} times the traffic, less than the headroom of 1.3."
             )
