@@ -41,7 +41,7 @@ class Server:
             self.thread,
             tokenizer,
             template,
-            GrammarCompiler(folder, VOCAB, 2),
+            GrammarCompiler(folder, VOCAB, (2,)),
             model="tiny",
             fingerprint="fp",
             request_timeout=request_timeout,

@@ -216,7 +216,7 @@ def test_waiting_for_a_prefix_ends_when_its_computer_is_aborted() -> None:
 
 def test_stop_token_ends_an_answer() -> None:
     engine = tiny_engine()
-    engine.end_of_text = expected(words(9), 3)[2]
+    engine.ends = (expected(words(9), 3)[2],)
     request = Generation("x", words(9), 8, greedy("", (), 0).sampling)
     answers = Answers(engine).run(request)
     assert answers.reasons["x"] == "stop"

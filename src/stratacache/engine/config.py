@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from stratacache.engine.errors import ModelUnavailable, SettingsError
+from stratacache.engine.rope import Rope
 
 SMALL_BLOCK, LARGE_BLOCK = 16, 32
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 
 
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The Llama architecture's sizes, in the names that Hugging Face's config.json uses."""
+    """A decoder's sizes, in the names that Hugging Face's config.json uses, and how its layers differ.
+
+    `qkv_bias` (Qwen2): the projections of Q, K and V have one. `qk_norm` (Qwen3): each head of Q and K is
+    normalised. `windows`: per layer, how many tokens it looks back including its own; None for all.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -25,25 +33,61 @@ class ModelConfig:
     num_key_value_heads: int
     head_dim: int
     max_position_embeddings: int
-    rope_theta: float
     rms_norm_eps: float
-    bos_token_id: int
-    eos_token_id: int
+    eos_token_ids: tuple[int, ...]
+    rope: Rope
+    qkv_bias: bool
+    qk_norm: bool
+    tied: bool
+    windows: tuple[int | None, ...]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelConfig:
         """Reads a config.json. Raises ModelUnavailable for a shape this engine would get wrong."""
-        if values.get("model_type") != "llama":
-            raise ModelUnavailable(
-                f"architecture {values.get('model_type')!r} is not supported, only 'llama'"
-            )
-        if values.get("rope_scaling") or not values.get("tie_word_embeddings"):
-            raise ModelUnavailable("scaled RoPE and untied output embeddings are not supported")
-        return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+        kind = values.get("model_type")
+        if kind not in ARCHITECTURES:
+            raise ModelUnavailable(f"architecture {kind!r} is not supported, only {', '.join(ARCHITECTURES)}")
+        if (values.get("attention_bias") and kind != "qwen2") or values.get("mlp_bias"):
+            raise ModelUnavailable("biases other than Qwen2's are not supported")
+        if values.get("hidden_act", "silu") != "silu":
+            raise ModelUnavailable(f"activation {values['hidden_act']!r} is not supported, only silu")
+        heads, hidden = values["num_attention_heads"], values["hidden_size"]
+        end = values.get("eos_token_id")
+        return cls(
+            vocab_size=values["vocab_size"],
+            hidden_size=hidden,
+            intermediate_size=values["intermediate_size"],
+            num_hidden_layers=values["num_hidden_layers"],
+            num_attention_heads=heads,
+            num_key_value_heads=values.get("num_key_value_heads") or heads,
+            head_dim=values.get("head_dim") or hidden // heads,
+            max_position_embeddings=values["max_position_embeddings"],
+            rms_norm_eps=values["rms_norm_eps"],
+            eos_token_ids=tuple(end) if isinstance(end, list) else () if end is None else (end,),
+            rope=Rope.from_mapping(values),
+            qkv_bias=kind == "qwen2",
+            qk_norm=kind == "qwen3",
+            tied=bool(values.get("tie_word_embeddings", False)),
+            windows=_windows(values),
+        )
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """2 (K and V) · layers · KV heads · head size · bytes of the type."""
         return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * DTYPE_BYTES[dtype]
+
+
+def _windows(values: Mapping[str, Any]) -> tuple[int | None, ...]:
+    """The window of each layer, from what Mistral's and Qwen's config.json say about it."""
+    layers, window = values["num_hidden_layers"], values.get("sliding_window")
+    kinds = values.get("layer_types")
+    if kinds is None:
+        first = 0 if values["model_type"] == "mistral" else layers
+        if values.get("use_sliding_window"):
+            first = values.get("max_window_layers", layers)
+        kinds = ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
+    if set(kinds) - {"full_attention", "sliding_attention"}:
+        raise ModelUnavailable(f"layers of type {', '.join(sorted(set(kinds)))} are not supported")
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +120,7 @@ class EngineConfig:
     conversation_share: float = 0.5
     conversation_idle: float = 600.0
     dtype: str = "float32"
+    device: str = "cpu"
     threads: int = 1
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from stratacache.engine.blocks import BlockPool
 from stratacache.engine.config import EngineConfig, LengthMeter, ModelConfig
 from stratacache.engine.conversations import Conversations
-from stratacache.engine.model import LlamaModel
+from stratacache.engine.model import PagedModel
 from stratacache.engine.sampling import Sampler, TokenLogprobs
 from stratacache.engine.scheduler import Scheduler
 from stratacache.engine.sequence import FinishReason, Generation, Sequence, Work
@@ -77,16 +77,17 @@ class Engine:
             clock=clock,
         )
         self.scheduler = Scheduler(config, self.pool, self.conversations, self.context_limit)
-        self.model = LlamaModel(
+        self.model = PagedModel(
             model_config,
             weights,
             dtype=config.dtype,
             num_blocks=blocks,
             block_size=size,
             context=self.context_limit,
+            device=config.device,
         )
         self.vocab_size = model_config.vocab_size
-        self.end_of_text = model_config.eos_token_id
+        self.ends = model_config.eos_token_ids
         self._sampler = Sampler(seed)
         self._lengths = LengthMeter()
         self._steps = 0
@@ -156,7 +157,7 @@ class Engine:
 
     def _finish_reason(self, sequence: Sequence) -> FinishReason | None:
         request, token = sequence.request, sequence.tokens[-1]
-        if token == self.end_of_text and not request.ignore_eos:
+        if token in self.ends and not request.ignore_eos:
             return "stop"
         if sequence.matcher is not None and sequence.matcher.accept(token):
             return "stop"

@@ -26,9 +26,9 @@ _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 class JsonMatcher:
     """One answer's place in its grammar."""
 
-    def __init__(self, matcher: Any, end: int) -> None:
+    def __init__(self, matcher: Any, ends: tuple[int, ...]) -> None:
         self._matcher = matcher
-        self._end = end
+        self._ends = ends
 
     def mask(self, logits: Tensor) -> None:
         """See `sequence.Matcher`."""
@@ -38,7 +38,7 @@ class JsonMatcher:
 
     def accept(self, token: int) -> bool:
         """See `sequence.Matcher`."""
-        if token == self._end:
+        if token in self._ends:
             return True
         taken = self._matcher.consume_token(token)
         assert taken, f"the grammar refuses token {token}, which it allowed: {self._matcher.get_error()}"
@@ -48,22 +48,22 @@ class JsonMatcher:
 class JsonGrammar:
     """A schema, compiled for one vocabulary."""
 
-    def __init__(self, matcher: Any, end: int) -> None:
+    def __init__(self, matcher: Any, ends: tuple[int, ...]) -> None:
         self._first = matcher
-        self._end = end
+        self._ends = ends
 
     def begin(self) -> JsonMatcher:
         """See `sequence.Grammar`."""
-        return JsonMatcher(self._first.deep_copy(), self._end)
+        return JsonMatcher(self._first.deep_copy(), self._ends)
 
 
 class GrammarCompiler:
     """Makes grammars for a model folder's tokenizer. Safe for concurrent use."""
 
-    def __init__(self, folder: Path, vocab_size: int, end: int) -> None:
+    def __init__(self, folder: Path, vocab_size: int, ends: tuple[int, ...]) -> None:
         self._folder = folder
         self._vocab_size = vocab_size
-        self._end = end
+        self._ends = ends
         self._compile = lru_cache(_KEPT)(self._compile_text)
         self._tokenizer = lru_cache(1)(self._load)
 
@@ -79,7 +79,7 @@ class GrammarCompiler:
                 "JSON answers need the package llguidance: pip install llguidance", "response_format"
             ) from error
         text = (self._folder / "tokenizer.json").read_text(encoding="utf-8")
-        return LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._end)
+        return LLTokenizer(text, n_vocab=self._vocab_size, eos_token=list(self._ends))
 
     def _compile_text(self, schema: str) -> JsonGrammar:
         tokenizer = self._tokenizer()
@@ -89,4 +89,4 @@ class GrammarCompiler:
         matcher = LLMatcher(tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise InvalidRequest(f"the schema cannot be followed: {matcher.get_error()}", "response_format")
-        return JsonGrammar(matcher, self._end)
+        return JsonGrammar(matcher, self._ends)

@@ -67,7 +67,7 @@ def run(
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     with listener:
         folder = model_folder(model_dir, cache_dir)
-        model_config, weights = load(folder, config.dtype)
+        model_config, weights = load(folder, config.dtype, config.device)
         tokenizer = Tokenizer(folder)
         engine = Engine(model_config, weights, config)
         service = _Service(engine, tokenizer, folder, default_max_tokens, request_timeout, grace)
@@ -101,7 +101,7 @@ class _Service:
             self._thread,
             tokenizer,
             ChatTemplate.from_folder(folder),
-            GrammarCompiler(folder, engine.vocab_size, engine.end_of_text),
+            GrammarCompiler(folder, engine.vocab_size, engine.ends),
             model=MODEL_NAME,
             fingerprint=f"fp_{folder.name}",
             default_max_tokens=default_max_tokens,
