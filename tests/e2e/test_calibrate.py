@@ -14,6 +14,7 @@ from tests.harness import question, running_gateway
 from tests.semantic_kit import FixedBound, Verifier, models
 
 from stratacache.models.calibration import read_calibration
+from stratacache.models.use import default_fingerprint
 from stratacache.models.verifier import WEIGHTS, fingerprint_of
 
 STORED, ASKED = "What is the way to bake bread?", "how do you bake bread at home"
@@ -46,6 +47,7 @@ def test_it_measures_and_writes_what_the_gateway_loads(tmp_path: Path) -> None:
     assert written.verifier == fingerprint_of(WEIGHTS)
     assert written.pairs == {"en": 144}
     assert set(written.languages) == {"*", "en", "zh"}  # what has no pairs stays as it was
+    assert set(written.embedders) <= {default_fingerprint()}
 
 
 def test_a_dry_run_writes_nothing_and_json_has_it_all(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stratacache.errors import SettingsError, StrataError
@@ -39,12 +40,44 @@ def share(share: Share) -> tuple[int, int]:
 
 
 def test_the_fit_is_what_the_labels_say() -> None:
-    report = assess(scored(4000, a=0.5, b=-1.0), PLAIN, lambda _: 0.01, 0.98)
+    report = assess(scored(4000, a=0.5, b=-1.0), PLAIN, "use/1", lambda _: 0.01, 0.98)
     (found,) = report.languages
     assert found.proposed is not None
     assert (found.proposed.a, found.proposed.b) == pytest.approx((0.5, -1.0), abs=0.1)
     assert found.loss[1] < found.loss[0]
     assert report.calibration == {"*": Sigmoid(1.0, 0.0), "en": found.proposed}
+
+
+def distant(count: int, c: float) -> list[Scored]:
+    """Pairs of which those further apart than .8 are the same less often, by ``c``."""
+    draw = random.Random(2)
+    made = []
+    for one in scored(count, a=1.0):
+        cosine = draw.uniform(0.5, 1.0)
+        same = draw.random() < Sigmoid(1.0, 0.0, c, 0.8).probability(one.logit or 0.0, cosine)
+        pair = msgspec.structs.replace(one.pair, same=same)
+        made.append(msgspec.structs.replace(one, pair=pair, cosine=cosine))
+    return made
+
+
+def test_the_cosine_is_fitted_where_it_tells_something() -> None:
+    current = Calibration(
+        PLAIN.languages, {"use/1": {"en": Sigmoid(1.0, 0.0, 1.0, 0.5), "zh": Sigmoid(1.0, 0.0)}}
+    )
+    report = assess(distant(4000, 10.0), current, "use/1", lambda _: 0.01, 0.98)
+    (found,) = report.languages
+    assert found.combined is not None
+    assert found.combined.c > 5
+    assert 0.5 < found.combined.near < 0.9
+    assert report.combined == {"en": found.combined, "zh": Sigmoid(1.0, 0.0)}
+    assert found.loss[1] < found.loss[0]
+
+
+def test_what_was_fitted_with_a_cosine_goes_where_it_tells_nothing_now() -> None:
+    current = Calibration(PLAIN.languages, {"use/1": {"en": Sigmoid(1.0, 0.0, 5.0, 0.8)}})
+    report = assess(scored(2000), current, "use/1", lambda _: 0.01, 0.98)  # no embedder takes these
+    assert report.languages[0].proposed is not None
+    assert report.combined == {}
 
 
 def test_figures_count_what_the_gateway_would_do() -> None:
@@ -55,7 +88,7 @@ def test_figures_count_what_the_gateway_would_do() -> None:
         *[one(True, 4.0)] * 3, one(False, 3.0), one(True, 2.0), one(False, -2.0),
         one(True, 5.0, vetoed=True), one(False, 6.0, vetoed=True), one(True, None),
     ]  # fmt: skip
-    (found,) = assess(pairs, PLAIN, lambda _: 0.01, 0.98).languages
+    (found,) = assess(pairs, PLAIN, "use/1", lambda _: 0.01, 0.98).languages
     assert (found.pairs, found.same, found.vetoed_same, found.vetoed_different, found.unread) == (
         9,
         6,
@@ -69,7 +102,7 @@ def test_figures_count_what_the_gateway_would_do() -> None:
 
 def test_no_threshold_reaches_the_precision() -> None:
     pairs = [Scored(LabelledPair("q", "s", same), "en", False, 1.0) for same in (True, False)]
-    (found,) = assess(pairs, PLAIN, lambda _: 0.01, 0.98).languages
+    (found,) = assess(pairs, PLAIN, "use/1", lambda _: 0.01, 0.98).languages
     assert (share(found.recall), share(found.wrong), share(found.accepted)) == ((0, 1), (0, 0), (0, 1))
     assert math.isnan(found.wrong.share)
 
@@ -77,7 +110,7 @@ def test_no_threshold_reaches_the_precision() -> None:
 def test_few_pairs_and_a_verifier_that_is_worse_than_none_change_nothing() -> None:
     few = scored(60)[: 2 * lab.LEAST - 1]
     inverted = [Scored(one.pair, "zh", False, -(one.logit or 0)) for one in scored(400)]
-    report = assess([*few, *inverted], PLAIN, lambda _: 0.01, 0.98)
+    report = assess([*few, *inverted], PLAIN, "use/1", lambda _: 0.01, 0.98)
     assert [one.proposed for one in report.languages] == [None, None]
     assert report.calibration == PLAIN.languages
 
@@ -87,14 +120,14 @@ def test_pairs_that_all_hang_together_judge_no_fit() -> None:
         Scored(LabelledPair("one question", f"other {number}", one.pair.same), "en", False, one.logit)
         for number, one in enumerate(scored(4000, a=0.5, b=-1.0))
     ]
-    (found,) = assess(pairs, PLAIN, lambda _: 0.01, 0.98).languages
+    (found,) = assess(pairs, PLAIN, "use/1", lambda _: 0.01, 0.98).languages
     assert found.proposed is None
     assert found.loss[0] == found.loss[1]
 
 
 def test_languages_and_scenes_have_figures_of_their_own() -> None:
     pairs = [*scored(500, scene="support"), *scored(500, a=2.0, seed=2, language="zh")]
-    report = assess(pairs, PLAIN, {"support": 0.005, "default": 0.05}.__getitem__, 0.98)
+    report = assess(pairs, PLAIN, "use/1", {"support": 0.005, "default": 0.05}.__getitem__, 0.98)
     assert [one.name for one in report.languages] == ["en", "zh"]
     assert [(one.name, one.max_error) for one in report.scenes] == [("default", 0.05), ("support", 0.005)]
     for scene in report.scenes:
@@ -127,9 +160,11 @@ def test_the_walk_begins_at_092(surely_within: tuple[float, ...], chosen: float 
 
 def test_pairs_of_two_languages_are_none_for_the_gateway() -> None:
     pairs = [LabelledPair("capital of France", "法国的首都", same=True, language="en")]
-    (one,) = score_all(pairs, lambda a, b: 3.0, lambda a, b: False, lambda t: "en" if t.isascii() else "zh")
+    (one,) = score_all(
+        pairs, [0.5], lambda a, b: 3.0, lambda a, b: False, lambda t: "en" if t.isascii() else "zh"
+    )
     assert (one.language, one.vetoed) == ("*", True)
-    assert assess([one], PLAIN, lambda _: 0.01, 0.98).misnamed == 1
+    assert assess([one], PLAIN, "use/1", lambda _: 0.01, 0.98).misnamed == 1
 
 
 GOOD: dict[str, Any] = {"q1": "a", "q2": "b", "label": 1}

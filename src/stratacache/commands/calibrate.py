@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
 import os
 from pathlib import Path
@@ -15,12 +16,17 @@ from stratacache.errors import ModelError, StrataError
 from stratacache.settings import Settings, load
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
 
-    from stratacache.lab.calibration import Language, Report, Share, Step
+    from stratacache.lab.calibration import Report, Share, Step
     from stratacache.lab.labelled import LabelledPair
+    from stratacache.policy.calibration import Sigmoid
+    from stratacache.settings import SemanticSettings
 
 DEFAULT_OUT = ".stratacache/calibration.json"
+_PATIENCE = 60.0  # seconds for one question: nobody waits for an answer
 EXAMPLE = f"""example:
   stratacache calibrate pairs.jsonl              measure, and write {DEFAULT_OUT}
   stratacache calibrate pairs.jsonl --dry-run    only measure
@@ -66,14 +72,16 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load(args.config, os.environ)
     pairs = _pairs(args)
-    report, verifier = _assess(settings, pairs, args.precision)
+    report, made_for = _assess(settings, pairs, args.precision)
     changed = any(one.proposed is not None for one in report.languages)
     out = args.out or Path(settings.tiers.semantic.calibration or DEFAULT_OUT).expanduser()
     written = changed and not args.dry_run
     if written:
         counts = {one.name: one.pairs for one in report.languages if one.proposed is not None}
+        combined = {made_for.embedder: report.combined} if report.combined else {}
+        calibration = CalibrationFile(FORMAT, made_for.verifier, report.calibration, counts, combined)
         try:
-            write_calibration(out, CalibrationFile(FORMAT, verifier, report.calibration, counts))
+            write_calibration(out, calibration)
         except OSError as error:
             raise StrataError(f"cannot write {out}: {error.strerror}") from None
     if args.json:
@@ -101,8 +109,36 @@ def _pairs(args: argparse.Namespace) -> list[LabelledPair]:
     return from_gateway(labels)
 
 
-def _assess(settings: Settings, pairs: list[LabelledPair], precision: float) -> tuple[Report, str]:
-    """The report, and the fingerprint of the verifier that it is of."""
+class MadeFor(msgspec.Struct, frozen=True):
+    """The fingerprints of what a calibration holds for."""
+
+    verifier: str
+    embedder: str
+
+
+async def _similarities(
+    settings: SemanticSettings, pairs: list[LabelledPair]
+) -> tuple[NDArray[np.float64], str]:
+    """The cosines of the pairs by the configured embedder, and its fingerprint."""
+    from stratacache.models.pool import Pool
+    from stratacache.models.similarity import cosines
+    from stratacache.wiring.embedders import Choice, open_embedder
+
+    pool = Pool(1, 4)
+    patient = msgspec.structs.replace(settings, budget=_PATIENCE)
+    opened = open_embedder(Choice.of(settings), patient, os.environ, pool)
+    opened.start()
+    try:
+        await opened.ready()
+        found = await cosines(opened.embedder, ((pair.asked, pair.stored) for pair in pairs))
+        return found, opened.embedder.fingerprint
+    finally:
+        await opened.embedder.close()
+        await pool.close()
+
+
+def _assess(settings: Settings, pairs: list[LabelledPair], precision: float) -> tuple[Report, MadeFor]:
+    """The report, and what it is of."""
     from stratacache.lab.calibration import assess, score_all
     from stratacache.models.verifier import WEIGHTS, PairModel, fingerprint_of
     from stratacache.policy.guards import examine
@@ -127,9 +163,11 @@ def _assess(settings: Settings, pairs: list[LabelledPair], precision: float) -> 
     def vetoes(asked: str, stored: str) -> bool:
         return examine(asked, stored).verdict == "veto"
 
-    scored = score_all(pairs, score, vetoes, language_of)
+    cosines, embedder = asyncio.run(_similarities(semantic, pairs))
+    scored = score_all(pairs, cosines, score, vetoes, language_of)
     # What is proposed replaces what the verifier came with, so that is what it is compared with.
-    return assess(scored, model.calibration, max_error, precision), fingerprint_of(folder)
+    report = assess(scored, model.calibration, embedder, max_error, precision)
+    return report, MadeFor(fingerprint_of(folder), embedder)
 
 
 def _show(report: Report) -> None:
@@ -158,13 +196,16 @@ def _show(report: Report) -> None:
 def _show_calibration(console: Console, report: Report) -> None:
     from rich.table import Table
 
-    table = Table("language", "now", "proposed", "log-loss now", "proposed", title="calibration")
+    table = Table(
+        "language", "now", "proposed", "with the cosine", "log-loss now", "proposed", title="calibration"
+    )
     table.title_justify = "left"
     for one in report.languages:
         after = _number(one.loss[1]) if one.proposed is not None else "-"
         table.add_row(
-            one.name, _sigmoid(one, "current"), _sigmoid(one, "proposed"), _number(one.loss[0]), after
-        )
+            one.name, _sigmoid(one.current), _sigmoid(one.proposed), _combined(one.combined),
+            _number(one.loss[0]), after,
+        )  # fmt: skip
     console.print(table)
 
 
@@ -197,9 +238,14 @@ def _step(step: Step) -> tuple[str, str, str]:
     return _share(step.hits), _with_interval(step.wrong), _with_interval(step.errors)
 
 
-def _sigmoid(one: Language, name: str) -> str:
-    sigmoid = getattr(one, name)
+def _sigmoid(sigmoid: Sigmoid | None) -> str:
     return "as it is" if sigmoid is None else f"{sigmoid.a:.3f} x {sigmoid.b:+.3f}"
+
+
+def _combined(sigmoid: Sigmoid | None) -> str:
+    if sigmoid is None:
+        return "-"
+    return f"{_sigmoid(sigmoid)}, -{sigmoid.c:.3f} x below {sigmoid.near:.3f}"
 
 
 def _share(share: Share) -> str:

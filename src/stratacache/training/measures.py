@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from stratacache.policy.calibration import Sigmoid
 
+LEAST_COSINE = 0.5  # of pairs that are candidates at all (tiers.semantic.floor)
+
 Floats = NDArray[np.floating]
 Labels = NDArray[np.integer]
 

@@ -21,7 +21,6 @@ from stratacache.training.pairs import Pair
 from stratacache.training.verifier import LONGEST, Data, Recipe, kept_of, load, load_data, score, train
 
 LEAST_PAIRS = 200  # of a language, below which it shares the calibration of all
-LEAST_COSINE = 0.5  # pairs that are further apart are no candidates (tiers.semantic.floor)
 AS_IT_IS = Calibration({OTHER: Sigmoid(1.0, 0.0)})
 
 
@@ -119,7 +118,7 @@ def calibrate(pairs: Sequence[Pair], logits: measures.Floats) -> dict[str, Sigmo
 def combine(pairs: Sequence[Pair], logits: measures.Floats, cosines: measures.Floats) -> dict[str, Sigmoid]:
     """The same with the cosine, for languages in which a low one speaks against a pair."""
     labels = np.array([pair.label for pair in pairs])
-    found = np.nan_to_num(cosines, nan=-1.0) >= LEAST_COSINE
+    found = np.nan_to_num(cosines, nan=-1.0) >= measures.LEAST_COSINE
     fitted = {}
     for language, own in _by_language(pairs).items():
         chosen = own & found
