@@ -2,16 +2,17 @@
 
     python -m benchmarks.quality.verifier --data shared/data/pairs
 
-Scores are those of the shipped int8 model; the baseline is the cosine of multilingual-e5-small, the model that the
-verifier was trained from. Development pairs share no question with those that it was trained on; the sets under
-"evaluate" were not trained on either. Needs the extra ``train``.
+Scores are those of the shipped int8 model, alone and with the default embedder's cosine as the card has it; the
+baseline is the cosine of multilingual-e5-small, the model that the verifier was trained from. Development pairs share no
+question with those that it was trained on; the sets under "evaluate" were not trained on either. Needs the extra
+``train``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,26 @@ from tokenizers import Tokenizer
 
 from benchmarks.quality.verifier_page import page, plots
 from benchmarks.report import write
+from stratacache.models.similarity import default_cosines
+from stratacache.models.use import default_fingerprint
+from stratacache.models.verifier import Card
+from stratacache.policy.bound.scale import log_odds
+from stratacache.policy.calibration import Calibration, Sigmoid
 from stratacache.policy.guards import examine
 from stratacache.training.e5 import BOS, EOS, PAD, build_tokenizer, read_base, weights_path
 from stratacache.training.model import from_base, pair_input
 from stratacache.training.pairs import Pair
-from stratacache.training.recipe import measure
+from stratacache.training.recipe import Measured, measure
 from stratacache.training.verifier import LONGEST, Data, Recipe, load_data
 
 PAGE = Path("docs/quality/verifier.md")
 COMMAND = "python -m benchmarks.quality.verifier"
 WORST = 50
-LOWEST = -30.0  # the score of a vetoed pair: below any logit
-COSINE = {"*": {"a": 1.0, "b": -0.9}}  # "accepted" by a cosine: .9 and above
+LOWEST = -30.0  # the score of a vetoed pair: below any log-odds
+ODDS = {"*": Sigmoid(1.0, 0.0)}
+COSINE = {"*": Sigmoid(1.0, -0.9)}  # "accepted" by a cosine: .9 and above
+FLOORS = (0.7, 0.85, 0.95)
+"""Probabilities below which nothing is served, without and with a guard's doubt, and one that a bound may ask for."""
 BATCH = 64
 MOST_TOKENS = 128  # of one question, for the cosine
 
@@ -104,41 +113,83 @@ def worst(pairs: Sequence[Pair], scores: NDArray[np.float32]) -> list[dict[str, 
 
 
 def report(data: Data, folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """Figures by set and group, of the verifier, of guards and verifier together, and of the cosine; the worst errors.
+    """Figures by set and group: the verifier, it with the cosine, guards and both, e5's cosine; and the worst errors.
 
     A pair that a guard vetoes counts as the lowest score there is.
     """
-    languages = msgspec.json.decode((folder / "verifier.json").read_bytes())["languages"]
+    card = msgspec.json.decode((folder / "verifier.json").read_bytes(), type=Card)
+    calibration = Calibration(card.languages, card.embedders)
     sets = {
         "dev": data.natural.dev,
         "evaluate": data.evaluate,
         "synthetic": [_by_domain(p) for p in data.unseen],
     }
     lines: list[dict[str, Any]] = []
+    accepted: list[dict[str, Any]] = []
     curves, errors = {}, {}
     for name, pairs in sets.items():
         logits, cosines = verifier_logits(folder, pairs), e5_cosines(pairs)
-        decided = np.where([examine(p.q1, p.q2).verdict == "veto" for p in pairs], LOWEST, logits)
-        scores = {"verifier": logits, "guarded": decided, "cosine": cosines}
-        measured = {
-            kind: measure(name, pairs, of, languages if kind != "cosine" else COSINE)
-            for kind, of in scores.items()
-        }
-        for own, guarded, beside in zip(*measured.values(), strict=True):
-            lines.append(
-                {
-                    **msgspec.to_builtins(own),
-                    "guarded_auc": guarded.auc,
-                    "guarded_recall": guarded.recall,
-                    "guarded_accepted_same": guarded.accepted_same,
-                    "guarded_accepted_different": guarded.accepted_different,
-                    "cosine_auc": beside.auc,
-                    "cosine_recall": beside.recall,
-                }
-            )
-        curves[name] = curves_of(pairs, scores)
+        alone, combined = odds_of(pairs, logits, calibration)
+        vetoed = np.array([examine(p.q1, p.q2).verdict == "veto" for p in pairs])
+        decided = np.where(vetoed, LOWEST, combined)
+        scores = {"verifier": logits, "combined": combined, "guarded": decided, "cosine": cosines}
+        fits = {"verifier": card.languages, "combined": ODDS, "guarded": ODDS, "cosine": COSINE}
+        measured = [measure(name, pairs, of, fits[kind]) for kind, of in scores.items()]
+        lines += [_line(*each) for each in zip(*measured, strict=True)]
+        accepted += accepted_at(
+            name, pairs, {"verifier": np.where(vetoed, LOWEST, alone), "combined": decided}
+        )
+        curves[name] = curves_of(pairs, {kind: of for kind, of in scores.items() if kind != "combined"})
         errors[name] = worst(pairs, decided)
-    return {"measured": lines, "curves": curves}, errors
+    return {"measured": lines, "accepted": accepted, "curves": curves}, errors
+
+
+def _line(own: Measured, combined: Measured, guarded: Measured, beside: Measured) -> dict[str, Any]:
+    return {
+        **msgspec.to_builtins(own),
+        "combined_auc": combined.auc,
+        "combined_recall": combined.recall,
+        "guarded_auc": guarded.auc,
+        "guarded_recall": guarded.recall,
+        "guarded_accepted_same": guarded.accepted_same,
+        "guarded_accepted_different": guarded.accepted_different,
+        "cosine_auc": beside.auc,
+        "cosine_recall": beside.recall,
+    }
+
+
+def odds_of(
+    pairs: Sequence[Pair], logits: NDArray[np.float32], calibration: Calibration
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-odds that one answer serves, by the verifier alone and with the default embedder's cosine."""
+    embedder = default_fingerprint()
+    cosines = default_cosines((pair.q1, pair.q2) for pair in pairs)
+    alone, combined = np.empty(len(pairs)), np.empty(len(pairs))
+    for at, (pair, logit, cosine) in enumerate(zip(pairs, logits, cosines, strict=True)):
+        languages = pair.language, pair.language
+        alone[at] = log_odds(calibration.alone(float(logit), *languages))
+        combined[at] = log_odds(calibration.probability(float(logit), *languages, float(cosine), embedder))
+    return alone, combined
+
+
+def accepted_at(
+    name: str, pairs: Sequence[Pair], odds: Mapping[str, NDArray[np.float64]]
+) -> list[dict[str, Any]]:
+    """How many pairs of either label reach each of :data:`FLOORS`, by language; the near-misses by themselves."""
+    labels = np.array([pair.label for pair in pairs])
+    found = []
+    for group in sorted({(pair.language, pair.source == "hard_slices") for pair in pairs}):
+        own = np.array([(pair.language, pair.source == "hard_slices") == group for pair in pairs])
+        for floor in FLOORS:
+            reached = {kind: own & (of >= log_odds(floor)) for kind, of in odds.items()}
+            counts = {
+                kind: [int(labels[chosen].sum()), int((1 - labels[chosen]).sum())]
+                for kind, chosen in reached.items()
+            }
+            same = int(labels[own].sum())
+            about = {"set": name, "language": group[0], "hard": group[1], "floor": floor}
+            found.append({**about, "same": same, "different": int(own.sum()) - same, **counts})
+    return found
 
 
 def _by_domain(pair: Pair) -> Pair:

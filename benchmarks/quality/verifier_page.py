@@ -20,6 +20,10 @@ LEGENDS = {
     "synthetic": "Words, rewrites and intents that the training did not contain. Each kind has one label: see which "
     "column is filled.",
 }
+ACCEPTED = (
+    "Pairs that no guard vetoes and whose probability is at least so high, in percent of all pairs of that label:\n"
+    "same ones, and different ones, which are the wrong answers."
+)
 COLOURS = {"verifier": "#1f77b4", "guarded": "#2ca02c", "cosine": "#999999"}
 NAMES = {"verifier": "verifier", "guarded": "guards and verifier", "cosine": "e5 cosine"}
 WIDTH, HEIGHT, MARGIN = 320, 220, 34
@@ -30,10 +34,11 @@ def page(figures: Mapping[str, Any], command: str) -> str:
     """Markdown that shows the files of :func:`plots`, which stand beside it."""
     parts = [
         "# The verifier's quality\n\n"
-        f"Made by `{command}`; raw figures: `benchmarks/results/verifier.json`. *Guarded*: a pair that a guard vetoes\n"
-        "counts as refused. *Accepted*: the calibrated probability is a half or more, which says how verifier and\n"
-        "guards tell meanings apart; what is *served* is decided by the error bound, far above a half\n"
-        "(`docs/guide/error-bound.md`). R98: recall at 98 % precision.\n"
+        f"Made by `{command}`; raw figures: `benchmarks/results/verifier.json`. *+ cosine*: with the default\n"
+        "embedder's, as the tier combines them. *Guarded*: and a pair that a guard vetoes counts as refused.\n"
+        "*Accepted*: the calibrated probability is a half or more, which says how verifier and guards tell meanings\n"
+        "apart; what is *served* is decided by the error bound, far above a half (`docs/guide/error-bound.md`).\n"
+        "R98: recall at 98 % precision.\n"
     ]
     for name in ("dev", "evaluate", "synthetic"):
         lines = [line for line in figures["measured"] if line["set"] == name]
@@ -41,6 +46,7 @@ def page(figures: Mapping[str, Any], command: str) -> str:
         if name != "synthetic":
             shown = [f"![{TITLES[name]}: {group}]({name}-{group}.svg)" for group in figures["curves"][name]]
             parts.append(" ".join(shown) + "\n")
+    parts.append(f"## What the cosine changes\n\n{ACCEPTED}\n\n{_accepted(figures['accepted'])}\n")
     return "\n".join(parts)
 
 
@@ -56,20 +62,38 @@ def plots(figures: Mapping[str, Any]) -> dict[str, str]:
 
 def _table(lines: Sequence[Line]) -> str:
     rows = [
-        "| group | pairs | AUC | guarded | e5 | R98 | guarded | e5 | accepted: same | guarded | different | guarded |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| group | pairs | AUC | + cosine | guarded | e5 | R98 | + cosine | guarded | e5 "
+        "| accepted: same | guarded | different | guarded |",
+        f"|{'---|' * 14}",
     ]
     fields = (
-        *("auc", "guarded_auc", "cosine_auc", "recall", "guarded_recall", "cosine_recall"),
+        *("auc", "combined_auc", "guarded_auc", "cosine_auc"),
+        *("recall", "combined_recall", "guarded_recall", "cosine_recall"),
         *("accepted_same", "guarded_accepted_same", "accepted_different", "guarded_accepted_different"),
     )
     shown = [line for line in lines if line["pairs"] >= LEAST_PAIRS and not line["group"].endswith(": ")]
     for line in shown:
         cells = [_figure(line[field]) for field in fields]
         if not 0 < line["positives"] < line["pairs"]:
-            cells[:6] = [""] * 6  # neither is defined for one label
+            cells[:8] = [""] * 8  # neither is defined for one label
         group = line["group"].removeprefix("synthetic: ")
         rows.append(f"| {group} | {line['pairs']:,} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _accepted(lines: Sequence[Line]) -> str:
+    rows = [
+        "| set | language | probability | same: verifier | + cosine | different: verifier | + cosine |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for line in lines:
+        title = "Near-misses (`hard_slices`)" if line["hard"] else TITLES[line["set"]]
+        cells = [
+            f"{line[kind][which] / line[of]:.1%}" if line[of] else ""
+            for which, of in enumerate(("same", "different"))
+            for kind in ("verifier", "combined")
+        ]
+        rows.append(f"| {title} | {line['language']} | ≥ {line['floor']:g} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
