@@ -3,8 +3,8 @@
     python -m benchmarks.quality.verifier --data shared/data/pairs
 
 Scores are those of the shipped int8 model, alone and with the default embedder's cosine as the card has it; the
-baseline is the cosine of multilingual-e5-small, the model that the verifier was trained from. Development pairs share no
-question with those that it was trained on; the sets under "evaluate" were not trained on either. Needs the extra
+baseline is the cosine of multilingual-e5-small, the model that the verifier was trained from. Development pairs share
+no question with those that it was trained on; the sets under "evaluate" were not trained on either. Needs the extra
 ``train``.
 """
 
