@@ -36,7 +36,7 @@ def ask_gateway(
     Raises:
         StrataError: nobody answers there, or the gateway refused; says why.
     """
-    url = args.url or _configured_url(args.config)
+    url = args.url or configured_url(args.config)
     connection = _connection(url)
     key = os.environ.get(args.api_key_env)
     headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
@@ -81,7 +81,8 @@ def _checked(url: str, status: int, answer: bytes, member: str) -> JSON:
     return value
 
 
-def _configured_url(config: str | None) -> str:
+def configured_url(config: str | None) -> str:
+    """Where the gateway of this configuration is reached from its own machine."""
     server = load(config, os.environ).server
     host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host  # noqa: S104 - compares, does not bind
     return f"http://{'[' + host + ']' if ':' in host else host}:{server.port}"
