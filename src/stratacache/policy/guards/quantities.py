@@ -180,6 +180,13 @@ def _zh_words(match: Match) -> list[Quantity]:
     return _measured(value + half, match["unit"], "", match[0].strip())
 
 
+def _zh_tail(match: Match) -> list[Quantity]:
+    """一米七五 is 1.75 m, 三块五 3.50 yuan: what follows the unit are its decimals."""
+    tail = match["tail"]
+    digits = tail if tail.isdigit() and tail.isascii() else str(int(numerals.chinese(tail)))
+    return _measured(_number(match["n"]) + float(f"0.{digits}"), match["unit"], "", match[0].strip())
+
+
 def _half(match: Match) -> list[Quantity]:
     return _measured(0.5, match["unit"] or match["zh"], "", match[0].strip())
 
@@ -247,6 +254,14 @@ _PASSES: tuple[tuple[re.Pattern[str], Callable[[Match], list[Quantity]]], ...] =
             r"|(?<!个)半个?(?P<zh>小时|天|年|月|钟头)"
         ),
         _half,
+    ),
+    (
+        _compile(
+            rf"(?<![\d.{numerals.ZH_CHARS}])(?P<n>\d{{1,3}}|{_ZH}{{1,3}})(?P<unit>[米块])"
+            rf"(?P<tail>[1-9]\d?|[一二三四五六七八九]{{1,2}})"
+            rf"(?:(?=一(?:{_HAN_UNIT}))|(?![\d.{numerals.ZH_CHARS}花]|个?(?:{_HAN_UNIT})))"
+        ),
+        _zh_tail,
     ),
     (
         _compile(
