@@ -141,7 +141,7 @@ async def test_the_ramp_ends_with_the_step_that_breaks_the_objective() -> None:
         steps = []
         test = LoadTest(target_of(fake.base_url), asks(built_in_bank(), Mix()), "m", Objective())
         assert await test.ramp(Ramp(rate=40, steps=3, seconds=0.5), steps.append) == tuple(steps)
-        assert [step.broke for step in steps] == ["100.0% failed"]
+        assert [step.broke for step in steps] == ["100% failed, status 500"]
         fake.default = Reply()
         found = await test.ramp(Ramp(rate=40, factor=2, steps=2, seconds=0.3), steps.append)
     assert [step.rate for step in found] == [40, 80]

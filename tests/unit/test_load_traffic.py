@@ -81,7 +81,7 @@ def test_the_report_tells_hits_beside_wrong_answers_and_the_bound() -> None:
     assert hit_rows(load.total) == [
         ("answered from cache", "80.0%", "30 requests"),
         ("could have been", "90.0%", "30 requests"),
-        ("wrong answers", "12.5%", "24 hits"),
+        ("wrong answers", "12.5%", "24 hits that an echo model answered"),
     ]
     assert [row[0] for row in tier_rows(load)] == ["exact", "model", "without cache"]
     assert step_rows(load)[2][-1] == "p99 700 ms"
@@ -95,7 +95,7 @@ def test_the_report_tells_hits_beside_wrong_answers_and_the_bound() -> None:
 def test_without_an_echo_wrong_answers_are_not_known() -> None:
     load: Load = summed("u", Objective(), (step(10, "late", judged=0),), None)
     assert load.sustained == 0
-    assert hit_rows(load.total)[2] == ("wrong answers", "not known", "no echo model")
+    assert hit_rows(load.total)[2] == ("wrong answers", "-", "0 hits that an echo model answered")
     assert [row[0] for row in tier_rows(load)] == ["exact", "model"]
     assert html_report(summed("u", Objective(), (), None))
 

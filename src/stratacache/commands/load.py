@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,42 +168,23 @@ def _write(path: Path, load: Load) -> None:
 
 
 def _show(load: Load) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from stratacache.lab.load_report import hit_rows, milliseconds, step_rows, tier_rows
 
-    console = Console()
     limit = milliseconds(load.objective.latency)
-    told = f"{load.url}: 99 % within {limit} up to {load.sustained:,.0f} requests a second"
-    table = Table(
-        "rate",
-        "answered",
-        "errors",
-        "p50",
-        "p90",
-        "p99",
-        "late",
-        "hits",
-        "",
-        title=told,
-        title_justify="left",
-    )
-    for cells in step_rows(load):
-        table.add_row(*cells)
-    console.print(table)
-    table = Table(
-        "answered by",
-        "requests",
-        "p50",
-        "p90",
-        "p99",
-        title="In the last step that was kept",
-        title_justify="left",
-    )
-    for cells in tier_rows(load):
-        table.add_row(*cells)
-    console.print(table)
+    title = f"{load.url}: 99 % within {limit} up to {load.sustained:,.0f} requests a second"
+    _table(title, ("rate", "done", "errors", "p50", "p90", "p99", "late", "hits", ""), step_rows(load))
+    title = "In the last step that was kept" if load.sustained else "In the first step"
+    _table(title, ("answered by", "requests", "p50", "p90", "p99"), tier_rows(load))
     for what, share, of in hit_rows(load.total):
         print(f"{what}: {share} of {of}")
     print(f"tokens saved: {load.saved_tokens:,}")
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*heads, title=title, title_justify="left")
+    for cells in rows:
+        table.add_row(*cells)
+    Console().print(table)

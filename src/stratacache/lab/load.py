@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -221,7 +222,9 @@ class LoadTest:
         if not results:
             return None
         if errors > aim.errors * len(results):
-            return f"{errors / len(results):.1%} failed"
+            failed = Counter(result.status for result in results if result.status != 200)
+            status = failed.most_common(1)[0][0]
+            return f"{errors / len(results):.0%} failed, {f'status {status}' if status else 'no answer'}"
         slow = percentile([result.done - result.due for result in results], aim.share)
         if slow > aim.latency:
             return f"p{aim.share * 100:g} {slow * 1e3:,.0f} ms"

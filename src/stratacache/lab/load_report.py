@@ -35,25 +35,23 @@ def html_report(load: Load) -> str:
         _chart([(step.rate, step.times) for step in steps], load.objective.latency),
         _table(("answered by", "requests", "p50", "p90", "p99"), tier_rows(load)),
         "<h2>Steps</h2>",
-        _table(
-            ("rate", "answered", "errors", "p50", "p90", "p99", "sent late, p99", "hits", ""), step_rows(load)
-        ),
-        "<p>Times run from when a request was due, whether or not it could be sent then.</p></html>",
+        _table(("rate", "done", "errors", "p50", "p90", "p99", "sent late", "hits", ""), step_rows(load)),
+        "<p>Times run from when a request was due, whether or not it could be sent then; how late it was sent: p99.</p>",
+        "</html>",
     ]
     return "\n".join(parts) + "\n"
 
 
 def hit_rows(hits: Hits) -> list[tuple[str, str, str]]:
-    """Hit rate, the bound on it, and wrong answers, each with what it is a share of."""
-    judged = (
-        (_share(hits.wrong, hits.judged), f"{hits.judged:,} hits")
-        if hits.judged
-        else ("not known", "no echo model")
-    )
+    """Hit rate, the bound on it, and wrong answers, each with what it is a share of; only an echo tells wrong ones."""
     return [
         ("answered from cache", _share(hits.answered, hits.requests), f"{hits.requests:,} requests"),
         ("could have been", _share(hits.possible, hits.requests), f"{hits.requests:,} requests"),
-        ("wrong answers", *judged),
+        (
+            "wrong answers",
+            _share(hits.wrong, hits.judged),
+            f"{hits.judged:,} hits that an echo model answered",
+        ),
     ]
 
 
