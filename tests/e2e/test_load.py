@@ -132,6 +132,7 @@ async def test_a_wrong_hit_is_told_of_any_server() -> None:
     assert step.tiers.keys() == {"model", "cache"}
     assert step.hits.answered == step.hits.judged == step.hits.requests - 1
     assert step.hits.wrong in (wrong, wrong - 1)
+    assert {(one.asked, one.answered) for one in step.examples} == {("other", "right")}
     assert step.saved_tokens == 7 * step.hits.answered
 
 

@@ -81,7 +81,7 @@ def test_the_report_tells_hits_beside_wrong_answers_and_the_bound() -> None:
     assert hit_rows(load.total) == [
         ("answered from cache", "80.0%", "30 requests"),
         ("could have been", "90.0%", "30 requests"),
-        ("wrong answers", "12.5%", "24 hits that an echo model answered"),
+        ("wrong answers", "12.50%", "24 hits that an echo model answered"),
     ]
     assert [row[0] for row in tier_rows(load)] == ["exact", "model", "without cache"]
     assert step_rows(load)[2][-1] == "p99 700 ms"

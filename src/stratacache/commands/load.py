@@ -178,6 +178,8 @@ def _show(load: Load) -> None:
     for what, share, of in hit_rows(load.total):
         print(f"{what}: {share} of {of}")
     print(f"tokens saved: {load.saved_tokens:,}")
+    for one in load.examples:
+        print(f"! asked {one.asked!r}, got the answer to {one.answered!r}")
 
 
 def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -15,6 +15,9 @@ from stratacache.lab.load_echo import family_in
 from stratacache.lab.load_traffic import Ask
 from stratacache.lab.simulate import percentile
 
+EXAMPLES = 20
+"""Wrong answers that are told in words, of a step and of the whole."""
+
 
 class Objective(msgspec.Struct, frozen=True):
     """``latency``: seconds that this ``share`` of a step's requests must keep; ``errors``: the share that may fail."""
@@ -55,6 +58,13 @@ class Hits(msgspec.Struct, frozen=True):
     wrong: int
 
 
+class Wrong(msgspec.Struct, frozen=True):
+    """A question, and the one whose answer it got."""
+
+    asked: str
+    answered: str
+
+
 class Step(msgspec.Struct, frozen=True):
     """``late``: the 99th percentile of how long after its time a request was sent, most of it for want of a connection.
 
@@ -70,6 +80,7 @@ class Step(msgspec.Struct, frozen=True):
     hits: Hits
     saved_tokens: int
     broke: str | None
+    examples: tuple[Wrong, ...] = ()
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -82,6 +93,7 @@ class Load(msgspec.Struct, frozen=True):
     total: Hits
     saved_tokens: int
     baseline: Times | None = None
+    examples: tuple[Wrong, ...] = ()
 
 
 class _Usage(msgspec.Struct):
@@ -167,7 +179,8 @@ class LoadTest:
 
     def _assess(self, rate: float, seconds: float, asked: list[Ask], results: list[Timed]) -> Step:
         tiers: dict[str, list[Timed]] = {}
-        answered = possible = judged = wrong = saved = 0
+        answered = possible = judged = saved = 0
+        wrong: list[Wrong] = []
         for ask, result in sorted(zip(asked, results, strict=True), key=lambda pair: pair[1].done):
             if result.status != 200:
                 continue
@@ -177,7 +190,8 @@ class LoadTest:
                 answered += 1
                 saved += seen.tokens
                 judged += seen.family is not None
-                wrong += seen.family is not None and seen.family != ask.family
+                if seen.family is not None and seen.family != ask.family:
+                    wrong.append(Wrong(ask.text, seen.family))
         for ask in asked:
             possible += ask.family in self._families
             self._families.add(ask.family)
@@ -191,9 +205,10 @@ class LoadTest:
             times=times,
             late=percentile([result.late for result in results], 0.99) if results else 0.0,
             tiers={tier: times_of(found) for tier, found in sorted(tiers.items())},
-            hits=Hits(len(results), answered, possible, judged, wrong),
+            hits=Hits(len(results), answered, possible, judged, len(wrong)),
             saved_tokens=saved,
             broke=self._broke(results, errors),
+            examples=tuple(wrong[:EXAMPLES]),
         )
 
     def _read(self, result: Timed) -> _Seen:
@@ -243,4 +258,5 @@ def summed(url: str, objective: Objective, steps: tuple[Step, ...], baseline: Ti
     counts = [sum(getattr(step.hits, name) for step in steps) for name in Hits.__struct_fields__]
     kept = [step.rate for step in steps if step.broke is None]
     saved = sum(step.saved_tokens for step in steps)
-    return Load(url, objective, max(kept, default=0.0), steps, Hits(*counts), saved, baseline)
+    examples = tuple(one for step in steps for one in step.examples)[:EXAMPLES]
+    return Load(url, objective, max(kept, default=0.0), steps, Hits(*counts), saved, baseline, examples)

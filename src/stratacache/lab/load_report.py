@@ -31,12 +31,15 @@ def html_report(load: Load) -> str:
         "<h2>Hits and wrong answers</h2>",
         _table(("", "share", "of"), hit_rows(load.total)),
         f"<p>Tokens that no model had to compute: {load.saved_tokens:,}.</p>",
+        _table(("asked", "got the answer to"), [(one.asked, one.answered) for one in load.examples])
+        if load.examples
+        else "",
         "<h2>Latency</h2>",
         _chart([(step.rate, step.times) for step in steps], load.objective.latency),
         _table(("answered by", "requests", "p50", "p90", "p99"), tier_rows(load)),
         "<h2>Steps</h2>",
         _table(("rate", "done", "errors", "p50", "p90", "p99", "sent late", "hits", ""), step_rows(load)),
-        "<p>Times run from when a request was due, whether or not it could be sent then; how late it was sent: p99.</p>",
+        "<p>Times run from when a request was due, whether or not it could be sent then. Sent late: p99.</p>",
         "</html>",
     ]
     return "\n".join(parts) + "\n"
@@ -49,7 +52,7 @@ def hit_rows(hits: Hits) -> list[tuple[str, str, str]]:
         ("could have been", _share(hits.possible, hits.requests), f"{hits.requests:,} requests"),
         (
             "wrong answers",
-            _share(hits.wrong, hits.judged),
+            _share(hits.wrong, hits.judged, 2),
             f"{hits.judged:,} hits that an echo model answered",
         ),
     ]
@@ -89,8 +92,8 @@ def _times(times: Times) -> tuple[str, ...]:
     return (f"{times.requests:,}", *(milliseconds(each) for each in (times.p50, times.p90, times.p99)))
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
+def _share(part: int, whole: int, digits: int = 1) -> str:
+    return f"{part / whole:.{digits}%}" if whole else "-"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
