@@ -16,7 +16,7 @@ from stratacache.lab.load_traffic import Ask
 from stratacache.lab.simulate import percentile
 
 EXAMPLES = 20
-"""Wrong answers that are told in words, of a step and of the whole."""
+"""Different wrong answers that are told in words, of a step and of the whole."""
 
 
 class Objective(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ class LoadTest:
             hits=Hits(len(results), answered, possible, judged, len(wrong)),
             saved_tokens=saved,
             broke=self._broke(results, errors),
-            examples=tuple(wrong[:EXAMPLES]),
+            examples=tuple(dict.fromkeys(wrong))[:EXAMPLES],
         )
 
     def _read(self, result: Timed) -> _Seen:
@@ -258,5 +258,5 @@ def summed(url: str, objective: Objective, steps: tuple[Step, ...], baseline: Ti
     counts = [sum(getattr(step.hits, name) for step in steps) for name in Hits.__struct_fields__]
     kept = [step.rate for step in steps if step.broke is None]
     saved = sum(step.saved_tokens for step in steps)
-    examples = tuple(one for step in steps for one in step.examples)[:EXAMPLES]
+    examples = tuple(dict.fromkeys(one for step in steps for one in step.examples))[:EXAMPLES]
     return Load(url, objective, max(kept, default=0.0), steps, Hits(*counts), saved, baseline, examples)
