@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,15 +50,37 @@ def fit_sigmoid(logits: Floats, labels: Labels) -> Sigmoid | None:
     return Sigmoid(_rounded(a), _rounded(b)) if a > 0 else None
 
 
-def fit_with_cosine(logits: Floats, cosines: Floats, labels: Labels) -> Sigmoid | None:
+def fit_with_cosine(
+    logits: Floats, cosines: Floats, labels: Labels, sources: Sequence[str] = ()
+) -> Sigmoid | None:
     """The sigmoid with the cosine; None where a low cosine does not speak against a pair, or as :func:`fit_sigmoid`.
 
-    ``near`` is the lower quartile of the positives' cosines.
+    ``near`` is the lower quartile of the positives' cosines. The weights are those within the ``sources``, each with a
+    constant of its own: sets differ in how near their pairs are and in how many are positive, which is no property of a
+    pair. The constant is that of all.
     """
     near = float(np.quantile(cosines[labels == 1], 0.25))
-    columns = np.column_stack([logits, -np.maximum(0, near - cosines)])
-    a, c, b = fit_logistic(columns, labels, np.ones(len(labels)))
-    return Sigmoid(_rounded(a), _rounded(b), _rounded(c), _rounded(near)) if a > 0 and c >= 0 else None
+    apart = np.maximum(0, near - cosines)
+    names = np.array(sources)
+    own = [names == name for name in sorted(set(sources))[1:]]
+    columns = np.column_stack([logits, -apart, *own])
+    a, c = fit_logistic(columns, labels, np.ones(len(labels)))[:2]
+    if a <= 0 or c < 0:
+        return None
+    b = _constant(a * logits - c * apart, labels)
+    return Sigmoid(_rounded(a), _rounded(b), _rounded(c), _rounded(near))
+
+
+def _constant(odds: Floats, labels: Labels) -> float:
+    """What to add to ``odds`` for as many expected positives as there are, by Newton's method."""
+    constant = 0.0
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(odds + constant, -30, 30)))
+        step = float((labels - p).sum() / (p * (1 - p)).sum())
+        constant += step
+        if abs(step) < 1e-9:
+            break
+    return constant
 
 
 def _rounded(value: float) -> float:

@@ -123,7 +123,8 @@ def combine(pairs: Sequence[Pair], logits: measures.Floats, cosines: measures.Fl
     for language, own in _by_language(pairs).items():
         chosen = own & found
         if chosen.sum() >= LEAST_PAIRS:
-            fit = measures.fit_with_cosine(logits[chosen], cosines[chosen], labels[chosen])
+            sources = [pair.source for pair, is_chosen in zip(pairs, chosen, strict=True) if is_chosen]
+            fit = measures.fit_with_cosine(logits[chosen], cosines[chosen], labels[chosen], sources)
             if fit is not None:
                 fitted[language] = fit
     return fitted
