@@ -107,6 +107,7 @@ async def running_gateway(
                 "base_url": fake.base_url,
                 "api_key_env": "FAKE_KEY",
                 "models": ["fake-model"],
+                "retries": 0,  # tests say what the next call gets, and count calls
             }
         ],
         **config,

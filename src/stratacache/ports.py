@@ -361,6 +361,10 @@ class QuestionLog(Protocol):
         ...
 
 
+ANSWERED_BY = "x-strata-upstream"
+"""The response header in which an upstream of several servers says which of them answered. None comes from outside."""
+
+
 class UpstreamResponse(Protocol):
     """One response of an upstream. Valid until ``close``; ``close`` before the end aborts the call."""
 

@@ -62,10 +62,14 @@ REFUSED = [
     ("upstreams: [local]", ["upstreams[0]: must be a mapping with name, kind"]),
     (
         "upstreams: [{name: a, models: [m]}]",
-        ["upstreams[0]: kind must be one of embedded, openai; it is missing"],
+        ["upstreams[0]: kind must be one of embedded, openai, anthropic; it is missing"],
     ),
     ("upstreams: [{name: a, kind: opena, models: [m]}]", ["upstreams[0].kind: kind must be one of"]),
-    ("upstreams: [{name: a, kind: anthropic}]", ["anthropic is not available in this version"]),
+    ("upstreams: [{name: a, kind: anthropic, models: [m]}]", ["upstreams[0]: the key 'base_url' is missing"]),
+    (
+        "upstreams: [{name: a, kind: anthropic, models: [m], base_url: 'http://h', max_tokens: 0}]",
+        ["max_tokens: must be a whole number from 1 to 1000000"],
+    ),
     ("upstreams: [{kind: embedded, models: [smollm2-135m]}]", ["upstreams[0]: the key 'name' is missing"]),
     ("upstreams: [{name: a, kind: embedded}]", ["the key 'models' is missing"]),
     ("upstreams: [{name: a, kind: embedded, models: []}]", ["models: names no model"]),
@@ -94,7 +98,25 @@ REFUSED = [
     ),
     (f"upstreams: [{{{OPENAI}}}]", ["the key 'base_url' is missing"]),
     (f"upstreams: [{{{OPENAI}, threads: 2}}]", ["threads: not a key of this kind of upstream", "embedded"]),
-    (f"upstreams: [{{{OPENAI}, replicas: []}}]", ["replicas: not available in this version"]),
+    (f"upstreams: [{{{OPENAI}, replicas: []}}]", ["the key 'base_url' is missing, or 'replicas'"]),
+    (
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h', replicas: ['http://h']}}]",
+        ["upstreams[0]: give either base_url or replicas"],
+    ),
+    (
+        f"upstreams: [{{{OPENAI}, replicas: ['http://h/v1', 'ftp://h/v1']}}]",
+        ["replicas[1]: must start with http"],
+    ),
+    (
+        f"upstreams: [{{{OPENAI}, replicas: ['http://h/v1', 'http://h/v1/']}}]",
+        ["replicas[1]: is the same as replicas[0]"],
+    ),
+    (
+        f"upstreams: [{{{OPENAI}, base_url: 'http://h', reset_on: [a]}}]",
+        ["reset_on: needs engine: vllm or sglang"],
+    ),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http://h', engine: vlm}}]", ["engine: must be one of vllm"]),
+    (f"upstreams: [{{{OPENAI}, base_url: 'http://h', retries: 11}}]", ["retries: must be a whole number"]),
     (f"upstreams: [{{{OPENAI}, base_url: 'ftp://h/v1'}}]", ["base_url: must start with http"]),
     (f"upstreams: [{{{OPENAI}, base_url: '/v1'}}]", ["base_url: must start with http"]),
     (f"upstreams: [{{{OPENAI}, base_url: 'http:///v1'}}]", ["base_url: names no host"]),

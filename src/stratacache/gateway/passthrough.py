@@ -19,7 +19,7 @@ from stratacache.gateway.http import (
     send_error,
 )
 from stratacache.gateway.prepare import Preparer, join_headers
-from stratacache.ports import Upstream, UpstreamResponse
+from stratacache.ports import ANSWERED_BY, Upstream, UpstreamResponse
 from stratacache.upstream.router import Router
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Passthrough:
                 await send_error(send, failure, _headers(name, failure.code))
                 return
             try:
-                await _relay(send, response, _headers(name))
+                await _relay(send, response, _headers(response.headers.get(ANSWERED_BY, name)))
             finally:
                 await response.close()
 
@@ -96,7 +96,11 @@ def _below_v1(scope: ASGIScope) -> str:
 
 
 async def _relay(send: Send, response: UpstreamResponse, extra: RawHeaders) -> None:
-    passed = [(n.encode("latin-1"), v.encode("latin-1", "replace")) for n, v in response.headers.items()]
+    passed = [
+        (n.encode("latin-1"), v.encode("latin-1", "replace"))
+        for n, v in response.headers.items()
+        if n != ANSWERED_BY
+    ]
     await send({"type": "http.response.start", "status": response.status, "headers": [*passed, *extra]})
     try:
         async for data in response.chunks():

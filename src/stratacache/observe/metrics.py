@@ -100,6 +100,9 @@ class Metrics:
         self._looked: dict[str, int] = defaultdict(int)
         self._learned: dict[str, int] = defaultdict(int)
         self._judged: dict[str, int] = defaultdict(int)
+        self._replicas: dict[str, int] = defaultdict(int)
+        self._retries: dict[str, int] = defaultdict(int)
+        self._placed: dict[str, int] = defaultdict(int)
         self._reviewed: dict[str, int] = defaultdict(int)
         # What travels between processes, by the name that it has there.
         self._histograms = {"stages": self._stages, "upstream": self._upstream}
@@ -113,6 +116,9 @@ class Metrics:
             "looked": self._looked,
             "learned": self._learned,
             "judged": self._judged,
+            "replicas": self._replicas,
+            "retries": self._retries,
+            "placed": self._placed,
             "reviewed": self._reviewed,
         }
         self._levels: dict[str, dict[str, float]] = {}
@@ -190,6 +196,18 @@ class Metrics:
         """Somebody worked off an item of the review queue."""
         self._reviewed[verdict] += 1
 
+    def replied(self, replica: str, result: str) -> None:
+        """A call to ``replica`` came to ``result``."""
+        self._replicas[_pair(replica, result)] += 1
+
+    def retried(self, upstream: str, why: str) -> None:
+        """A call to ``upstream`` is made again, as it came to ``why``."""
+        self._retries[_pair(upstream, why)] += 1
+
+    def placed(self, upstream: str, why: str) -> None:
+        """A replica of ``upstream`` was chosen for the reason ``why``."""
+        self._placed[_pair(upstream, why)] += 1
+
     def _label(self, model: str) -> str:
         if model not in self._models and model != OTHER:
             if len(self._models) >= MAX_MODELS:
@@ -231,6 +249,9 @@ class Metrics:
                 "labels": dict(self._judged),
                 "reviewed": dict(self._reviewed),
             },
+            "replicas": dict(self._replicas),
+            "retries": dict(self._retries),
+            "placed": dict(self._placed),
             "stages": {name: _times(h) for name, h in self._stages.items()},
             "upstreams": {name: _times(h) for name, h in self._upstream.items()},
         }
@@ -280,6 +301,9 @@ class Metrics:
             "verdict",
             self._reviewed,
         )
+        yield _pairs("stratacache_replica_calls", "Calls of replicas.", ("replica", "result"), self._replicas)
+        yield _pairs("stratacache_upstream_retries", "Calls made again.", ("upstream", "why"), self._retries)
+        yield _pairs("stratacache_placements", "Choices of a replica.", ("upstream", "why"), self._placed)
         yield CounterMetricFamily(
             "stratacache_singleflight_followers",
             "Requests that joined another's upstream call.",
@@ -308,6 +332,18 @@ def _counters(name: str, help_text: str, label: str, values: Mapping[str, int]) 
     family = CounterMetricFamily(name, help_text, labels=[label])
     for value, count in values.items():
         family.add_metric([value], count)
+    return family
+
+
+def _pair(one: str, other: str) -> str:
+    """Two labels as one key: counts that travel between processes have one."""
+    return f"{one} {other}"
+
+
+def _pairs(name: str, help_text: str, labels: tuple[str, str], values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for pair, count in values.items():
+        family.add_metric(pair.split(" ", 1), count)
     return family
 
 
@@ -354,8 +390,41 @@ GAUGES = {
         "1 while semantic answers are less right than believed.", "scene", "max"
     ),
     "stratacache_review_queue": Gauge("Pairs that wait for people.", "stratum", "max"),
+    "stratacache_replica_up": Gauge("1 when the replica is well.", "replica", "max"),
+    "stratacache_replica_active": Gauge("Calls that the replica is answering.", "replica", "sum"),
+    "stratacache_replica_believed_blocks": Gauge(
+        "Blocks of prompts (256 bytes) that the replica is believed to hold.", "replica", "max"
+    ),
+    "stratacache_engine_kv_usage": Gauge("Share of the engine's KV memory in use.", "replica", "max"),
+    "stratacache_engine_capacity_tokens": Gauge("Tokens that its KV memory holds.", "replica", "max"),
+    "stratacache_engine_prefix_queried_tokens": Gauge(
+        "Prompt tokens looked up in the engine's prefix cache since it started.", "replica", "max"
+    ),
+    "stratacache_engine_prefix_hit_tokens": Gauge("Those of them that were found.", "replica", "max"),
+    "stratacache_engine_prefix_hit_rate": Gauge(
+        "Share found of late, of engines that tell no counts.", "replica", "max"
+    ),
+    "stratacache_engine_preemptions": Gauge("Sequences put back since it started.", "replica", "max"),
+    "stratacache_engine_running": Gauge("Requests that the engine computes.", "replica", "max"),
+    "stratacache_engine_waiting": Gauge("Requests that wait in the engine.", "replica", "max"),
     "stratacache_breaker_state": Gauge("0 closed, 1 half open, 2 open.", "dependency", "max"),
 }
+
+
+REPLICA_GAUGES = {
+    "stratacache_replica_up": "up",
+    "stratacache_replica_active": "active",
+    "stratacache_replica_believed_blocks": "believed_blocks",
+    "stratacache_engine_kv_usage": "kv_usage",
+    "stratacache_engine_capacity_tokens": "capacity",
+    "stratacache_engine_prefix_queried_tokens": "queried_tokens",
+    "stratacache_engine_prefix_hit_tokens": "hit_tokens",
+    "stratacache_engine_prefix_hit_rate": "hit_rate",
+    "stratacache_engine_preemptions": "preemptions",
+    "stratacache_engine_running": "running",
+    "stratacache_engine_waiting": "waiting",
+}
+"""Gauges of replicas, by what ``upstream.replicas`` calls them."""
 
 
 def _gauge_families(gauges: Mapping[str, Mapping[str, float]]) -> Iterable[Metric]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stratacache.errors import UpstreamError
 from stratacache.pipeline.flight import ASK_AGAIN, Flight, Seat
 from stratacache.pipeline.plan import Plan
+from stratacache.ports import ANSWERED_BY
 from stratacache.types import Decision, Entry, Hit, Key, Outcome, Request
 
 _REQUEST_FAULTS = frozenset({400, 413, 415, 422})
@@ -82,6 +83,12 @@ def may_fare_better(request: Request, seat: Seat) -> bool:
     return at_fault and (flight.borrowed or flight.asked != request.body)
 
 
+def _answered_by(flight: Flight) -> str | None:
+    """Which of several servers answered, where the upstream says so."""
+    headers = flight.head.headers if flight.head is not None else ()
+    return next((value for name, value in headers if name == ANSWERED_BY), None)
+
+
 def describe_call(
     request: Request,
     key: Key,
@@ -114,6 +121,6 @@ def describe_call(
         age=0.0 if followed else None,
         saved_tokens=usage.total if followed and usage is not None else 0,
         prompt_tokens_cached=usage.cached_prompt if usage is not None and not followed else None,
-        upstream=request.upstream,
+        upstream=_answered_by(flight) or request.upstream,
         stages=stages,
     )

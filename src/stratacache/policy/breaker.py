@@ -56,6 +56,11 @@ class Breaker:
         self._trial_until = 0.0
         return was_closed
 
+    def trip(self, now: float) -> bool:
+        """Note a failure that leaves no doubt, such as a refused connection; True when it opened the breaker."""
+        self._failures = max(self._failures, FAILURES - 1)
+        return self.failed(now)
+
     def state(self, now: float) -> BreakerState:
         if self._open_until is None:
             return "closed"

@@ -2,12 +2,13 @@
 
 from stratacache.settings.loading import api_key, embedder_key, json_schema, load, server_secret
 from stratacache.settings.mask import mask_url
-from stratacache.settings.rules import alias_chain, is_loopback, is_pattern, matches
+from stratacache.settings.rules import addresses, alias_chain, is_loopback, is_pattern, matches
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.store_urls import ONE_PROCESS, SCHEMES, path_of, scheme_of, store_problem
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
     DEFAULT_SCENE,
+    AnthropicSettings,
     AuditSettings,
     AuthKey,
     AuthSettings,
@@ -16,6 +17,7 @@ from stratacache.settings.tree import (
     KvSettings,
     MatchSettings,
     OpenAISettings,
+    RemoteSettings,
     SceneSettings,
     ServerSettings,
     Settings,
@@ -29,6 +31,7 @@ __all__ = [
     "DEFAULT_SCENE",
     "ONE_PROCESS",
     "SCHEMES",
+    "AnthropicSettings",
     "AuditSettings",
     "AuthKey",
     "AuthSettings",
@@ -37,6 +40,7 @@ __all__ = [
     "KvSettings",
     "MatchSettings",
     "OpenAISettings",
+    "RemoteSettings",
     "SceneSettings",
     "SemanticSettings",
     "ServerSettings",
@@ -44,6 +48,7 @@ __all__ = [
     "TiersSettings",
     "UpstreamSettings",
     "VersionsSettings",
+    "addresses",
     "alias_chain",
     "api_key",
     "embedder_key",

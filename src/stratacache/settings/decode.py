@@ -16,6 +16,7 @@ from stratacache.settings.section import Section
 from stratacache.settings.source import EnvText, Path, Problem, YamlError, parse_variable
 from stratacache.settings.tree import (
     BUILT_IN_SCENES,
+    AnthropicSettings,
     EmbeddedSettings,
     OpenAISettings,
     SceneSettings,
@@ -25,13 +26,15 @@ from stratacache.settings.tree import (
 MISSING = object()  # what a value that was refused decodes to
 
 _UNITS = {"seconds": units.seconds, "bytes": units.size}
-_KINDS: dict[str, type[Section]] = {"embedded": EmbeddedSettings, "openai": OpenAISettings}
+_KINDS: dict[str, type[Section]] = {
+    "embedded": EmbeddedSettings,
+    "openai": OpenAISettings,
+    "anthropic": AnthropicSettings,
+}
 # Names of the interface contract whose code does not exist yet: "unknown key" would send people searching
 # for a typing error.
 _NOT_YET = {
-    "UpstreamBase": {"replicas", "engine"},
     "PromptSettings": {"canonicalise", "relocate_volatile"},
-    "KvSettings": {"affinity"},
 }
 _SHOWN = 60
 
@@ -93,10 +96,6 @@ class Decoder:
                 path, f"must be a mapping with name, kind ({kinds}) and models; got {_shown(value)}"
             )
         kind = value.get("kind")
-        if kind == "anthropic":
-            return self._refuse(
-                (*path, "kind"), f"anthropic is not available in this version; kinds: {kinds}"
-            )
         if not isinstance(kind, str) or kind not in _KINDS:
             where = (*path, "kind") if "kind" in value else path
             said = _got(where, kind) if "kind" in value else "; it is missing"

@@ -22,7 +22,7 @@ from stratacache.settings.source import (
     overlay,
     report,
 )
-from stratacache.settings.tree import BUILT_IN_SCENES, OpenAISettings, Settings
+from stratacache.settings.tree import BUILT_IN_SCENES, RemoteSettings, Settings
 
 DEFAULT_FILE = "stratacache.yaml"
 _MAX_KEY_BYTES = 8192
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Set
     return _with_built_in_scenes(settings)
 
 
-def api_key(upstream: OpenAISettings, environ: Mapping[str, str]) -> str | None:
+def api_key(upstream: RemoteSettings, environ: Mapping[str, str]) -> str | None:
     """The upstream's own API key, or None when it has none. Settings hold the key's place, never the key.
 
     Raises SettingsError, without the key, when the variable or file is missing, empty or no header value.
@@ -154,7 +154,7 @@ def _read_text(file: FilePath, limit: int) -> str:
 def _key_problems(settings: Settings, environ: Mapping[str, str]) -> list[Problem]:
     problems = []
     for index, upstream in enumerate(settings.upstreams):
-        if isinstance(upstream, OpenAISettings):
+        if isinstance(upstream, RemoteSettings):
             field = "api_key_env" if upstream.api_key_env is not None else "api_key_file"
             try:
                 api_key(upstream, environ)

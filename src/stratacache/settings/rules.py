@@ -21,6 +21,7 @@ from stratacache.settings.tree import (
     MatchSettings,
     OpenAISettings,
     PromptSettings,
+    RemoteSettings,
     SceneSettings,
     Settings,
     TiersSettings,
@@ -28,6 +29,7 @@ from stratacache.settings.tree import (
 )
 
 MAX_SCENES = 64
+MAX_REPLICAS = 64
 MAX_CONDITIONS = 64
 MAX_MARKERS = 64
 MAX_DEFAULT_ANSWER = 10_000
@@ -110,11 +112,11 @@ def _upstream(upstream: UpstreamBase) -> Found:
         yield ("models",), "names no model; use ['*'] for all"
     if isinstance(upstream, EmbeddedSettings) and set(upstream.models) - {EMBEDDED_MODEL}:
         yield ("models",), f"the embedded engine serves {EMBEDDED_MODEL} only; 'aliases' gives it other names"
-    if not isinstance(upstream, OpenAISettings):
+    if not isinstance(upstream, RemoteSettings):
         return
-    problem = base_url_problem(upstream.base_url)
-    if problem:
-        yield ("base_url",), problem
+    wrong = list(_addresses(upstream))
+    yield from wrong
+    if wrong:
         return
     if upstream.api_key_env is not None and not _ENV_NAME.fullmatch(upstream.api_key_env):
         yield (
@@ -124,10 +126,46 @@ def _upstream(upstream: UpstreamBase) -> Found:
     own = [
         upstream.api_key_env,
         upstream.api_key_file,
-        "@" if "@" in urlsplit(upstream.base_url).netloc else None,
+        "@" if any("@" in urlsplit(url).netloc for url in addresses(upstream)) else None,
     ]
     if sum(one is not None for one in own) > 1:
-        yield (), "give one of api_key_env, api_key_file or user-info in base_url, not several"
+        yield (), "give one of api_key_env, api_key_file or user-info in the URL, not several"
+
+
+def addresses(upstream: RemoteSettings) -> tuple[str, ...]:
+    """The base URLs of all its servers."""
+    replicas = upstream.replicas if isinstance(upstream, OpenAISettings) else ()
+    return replicas or (upstream.base_url,)
+
+
+def _addresses(upstream: RemoteSettings) -> Found:
+    if not isinstance(upstream, OpenAISettings) or not upstream.replicas:
+        problem = base_url_problem(upstream.base_url)
+        if not upstream.base_url:
+            yield (), "the key 'base_url' is missing, or 'replicas'"
+        elif problem:
+            yield ("base_url",), problem
+        replicas: tuple[str, ...] = ()
+    else:
+        replicas = upstream.replicas
+        if upstream.base_url:
+            yield (), "give either base_url or replicas"
+    if len(replicas) > MAX_REPLICAS:
+        yield ("replicas",), f"at most {MAX_REPLICAS} (they are labels of metrics)"
+    seen: dict[str, int] = {}
+    for index, url in enumerate(replicas):
+        problem = base_url_problem(url)
+        if problem:
+            yield ("replicas", index), problem
+        elif url.rstrip("/") in seen:
+            yield ("replicas", index), f"is the same as replicas[{seen[url.rstrip('/')]}]"
+        seen.setdefault(url.rstrip("/"), index)
+    if (
+        isinstance(upstream, OpenAISettings)
+        and upstream.reset_on
+        and upstream.engine not in ("vllm", "sglang")
+    ):
+        yield ("reset_on",), "needs engine: vllm or sglang, whose prefix caches can be emptied"
 
 
 def base_url_problem(url: str) -> str | None:

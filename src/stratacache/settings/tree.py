@@ -112,8 +112,8 @@ class EmbeddedSettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind"
     start_timeout: Annotated[float, duration("requests wait this long for a starting engine", 0, HOUR)] = 60.0
 
 
-class OpenAISettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind", tag="openai"):
-    """Any server that speaks the OpenAI API."""
+class RemoteSettings(UpstreamBase, frozen=True, kw_only=True):
+    """A server that is reached over HTTP."""
 
     base_url: Annotated[str, Meta(description="http(s) URL up to and including /v1")]
     api_key_env: Annotated[
@@ -124,9 +124,62 @@ class OpenAISettings(UpstreamBase, frozen=True, kw_only=True, tag_field="kind", 
         ),
     ] = None
     api_key_file: Annotated[str | None, Meta(description="file that holds its key")] = None
+    retries: Annotated[
+        int,
+        meta(
+            "a call that failed is made again this often, elsewhere where that is possible",
+            "a whole number from 0 to 10",
+            ge=0,
+            le=10,
+        ),
+    ] = 2
+    first_byte_timeout: (
+        Annotated[float, duration("an answer must begin within; null: within timeout", 0.001, DAY)] | None
+    ) = None
 
 
-UpstreamSettings = EmbeddedSettings | OpenAISettings
+class OpenAISettings(RemoteSettings, frozen=True, kw_only=True, tag_field="kind", tag="openai"):
+    """Any server that speaks the OpenAI API, or several of them as one."""
+
+    base_url: Annotated[
+        str, Meta(description="http(s) URL up to and including /v1; left out with replicas")
+    ] = ""
+    replicas: Annotated[
+        tuple[str, ...], Meta(description="http(s) URLs of servers that would all answer alike")
+    ] = ()
+    engine: Annotated[
+        Literal["vllm", "sglang", "llamacpp"] | None,
+        Meta(description="what the servers run: how tenants are kept apart, and their cache's metrics read"),
+    ] = None
+    probe_interval: Annotated[
+        float, duration("replicas that are well are asked how they are this often", 0.1, HOUR)
+    ] = 10.0
+    reset_on: Annotated[
+        tuple[
+            Annotated[
+                str, meta("tag", "a tag or pattern of 1 to 256 characters", min_length=1, max_length=256)
+            ],
+            ...,
+        ],
+        Meta(description="tags or patterns whose invalidation empties the engines' prefix caches"),
+    ] = ()
+
+
+class AnthropicSettings(RemoteSettings, frozen=True, kw_only=True, tag_field="kind", tag="anthropic"):
+    """Any server that speaks Anthropic's Messages API."""
+
+    max_tokens: Annotated[
+        int,
+        meta(
+            "the longest answer, in tokens, for OpenAI clients that name none: the API asks for one",
+            "a whole number from 1 to 1000000",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 4096
+
+
+UpstreamSettings = EmbeddedSettings | OpenAISettings | AnthropicSettings
 
 
 class ExactSettings(Section, frozen=True, kw_only=True):
@@ -198,9 +251,10 @@ class PromptSettings(Section, frozen=True, kw_only=True):
 
 
 class KvSettings(Section, frozen=True, kw_only=True):
-    """L4: the prefix repeats in the embedded engine."""
+    """L4: the prefix repeats in the embedded engine, or in one of several replicas."""
 
     enabled: Annotated[bool, Meta(description="reuse keys and values of shared prefixes")] = True
+    affinity: Annotated[bool, Meta(description="ask the replica that holds the prefix")] = True
 
 
 class TiersSettings(Section, frozen=True, kw_only=True):

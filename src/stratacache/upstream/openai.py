@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server over HTTP: pooled connections, three time limits, errors without secrets."""
+"""An OpenAI-compatible server over HTTP: pooled connections, a time limit for each stage, errors without secrets."""
 
 from __future__ import annotations
 
@@ -103,6 +103,7 @@ class OpenAIUpstream:
         self._own = {"accept-encoding": "identity"}
         if credential is not None:
             self._own["authorization"] = credential
+        self._first_byte = min(settings.first_byte_timeout or settings.timeout, settings.timeout)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._reachable = True
@@ -173,9 +174,10 @@ class OpenAIUpstream:
     ) -> HttpResponse:
         sent = outgoing(headers, own=own, credentials=self.forwards_credentials)
         url = URL(self._base + target, encoded=True)
-        deadline = asyncio.get_running_loop().time() + self._settings.timeout
+        now = asyncio.get_running_loop().time()
+        deadline = now + self._settings.timeout
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(now + self._first_byte):
                 response = await self._connect_and_send(method, url, body, sent)
         except TimeoutError as error:
             raise self._timed_out(error) from error
@@ -211,7 +213,7 @@ class OpenAIUpstream:
             self._reachable = False
             what = f"did not accept a connection within {self._settings.connect_timeout:g} s"
         else:
-            what = f"did not answer within {self._settings.timeout:g} s"
+            what = f"did not begin an answer within {self._first_byte:g} s"
         return UpstreamError(f"the upstream {self.name!r} {what}", status=504, code="upstream_timeout")
 
     def _failed(self, error: aiohttp.ClientError | OSError) -> UpstreamError:

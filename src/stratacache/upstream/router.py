@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stratacache.errors import RequestError
-from stratacache.settings import EmbeddedSettings, UpstreamSettings, alias_chain, is_pattern, matches
+from stratacache.settings import (
+    AnthropicSettings,
+    EmbeddedSettings,
+    UpstreamSettings,
+    alias_chain,
+    is_pattern,
+    matches,
+)
 
 _MAX_NAME = 256
 _SHOWN = 10
@@ -32,8 +39,12 @@ def server_of(settings: UpstreamSettings) -> str:
     if isinstance(settings, EmbeddedSettings):
         parts = ["embedded", settings.model_dir or "", settings.dtype]
     else:
+        if not settings.base_url:
+            # Replicas come and go while the model stays: what they answered is kept.
+            return hashlib.sha256(b"replicas").hexdigest()[:16]
         url = urlsplit(settings.base_url)
-        parts = ["openai", url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/")]
+        kind = "anthropic" if isinstance(settings, AnthropicSettings) else "openai"
+        parts = [kind, url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

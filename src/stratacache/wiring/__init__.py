@@ -24,7 +24,7 @@ from stratacache.gateway.prepare import CHAT_PATH, Preparer
 from stratacache.gateway.reindex import Reindexing
 from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
-from stratacache.observe.metrics import Metrics
+from stratacache.observe.metrics import REPLICA_GAUGES, Metrics
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
@@ -33,17 +33,19 @@ from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
-from stratacache.ports import Clock, Store, Upstream
-from stratacache.settings import EmbeddedSettings, Settings, api_key, mask_url
+from stratacache.ports import Clock, Store
+from stratacache.settings import Settings, mask_url
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
 from stratacache.stores.near import NearCache
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import Invalidated
 from stratacache.upstream.embedded import EmbeddedUpstream
-from stratacache.upstream.openai import OpenAIUpstream
+from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
+from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
+from stratacache.wiring.upstreams import build_upstreams
 from stratacache.workers.link import Link
 
 __all__ = ["SemanticModels", "System"]
@@ -88,7 +90,16 @@ class System:
         self._question_log = backend.question_log
         self.store, self.near = self._build_store(backend, clock)
         self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
-        self.upstreams = _build_upstreams(settings, environ, together=link is not None)
+        self.upstreams = build_upstreams(
+            settings,
+            environ,
+            self.metrics,
+            clock,
+            lambda: secret_of(settings, environ),
+            together=link is not None,
+        )
+        self._fleets = [one for one in self.upstreams.values() if isinstance(one, ReplicaSet)]
+        self._watch_fleets()
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.metrics, clock)
@@ -160,6 +171,19 @@ class System:
         if self.near is not None:
             self.near.hear(what, digests)
         self.flights.hear(what.versions if what is not None else (), self.settings.versions.grace)
+        for fleet in self._fleets:
+            fleet.invalidated([tag for tag, _ in what.versions] if what is not None else ())
+
+    def _watch_fleets(self) -> None:
+        """Metrics of replicas, their engines and breakers."""
+
+        def levels(figure: str) -> Callable[[], Mapping[str, float]]:
+            return lambda: {name: n for fleet in self._fleets for name, n in fleet.levels(figure).items()}
+
+        for gauge, figure in REPLICA_GAUGES.items():
+            self.metrics.watch(gauge, levels(figure))
+        for fleet in self._fleets:
+            self._breakers |= {f"replica {name}": state for name, state in fleet.breakers().items()}
 
     def _build_app(self, clock: Clock) -> App:
         settings = self.settings
@@ -322,18 +346,3 @@ def _build_policy(settings: Settings) -> CachePolicy:
         semantic=settings.tiers.semantic.enabled and "semantic" in settings.tiers.order,
         semantic_first=settings.tiers.order[:1] == ("semantic",),
     )
-
-
-def _build_upstreams(
-    settings: Settings, environ: Mapping[str, str], *, together: bool
-) -> dict[str, Upstream]:
-    """``together``: another process runs the engines, for all workers."""
-    upstreams: dict[str, Upstream] = {}
-    for upstream in settings.upstreams:
-        if isinstance(upstream, EmbeddedSettings):
-            upstreams[upstream.name] = EmbeddedUpstream(
-                upstream, prefix_cache=settings.tiers.kv.enabled, elsewhere=together
-            )
-        else:
-            upstreams[upstream.name] = OpenAIUpstream(upstream, api_key(upstream, environ))
-    return upstreams
