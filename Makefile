@@ -75,7 +75,7 @@ test-all: check $(VENV)/.servers ## every test
 vllm: $(VLLM_VENV)/.done ## real vLLM for the CPU, in its own virtual environment
 
 test-vllm: $(VENV)/.dev vllm ## two replicas of real vLLM behind the gateway
-	@$(BIN)/pytest -m peers tests/peers -s
+	@STRATACACHE_RESULTS=benchmarks/results/vllm_replicas.json $(BIN)/pytest -m peers tests/peers -s
 
 stress: $(VENV)/.dev $(VENV)/.servers ## the soaks
 	@$(BIN)/pytest tests/stress

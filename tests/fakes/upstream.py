@@ -10,8 +10,9 @@ In an async test (the server lives in the test's own loop)::
         assert fake.chat_calls == 1               # POSTs to /v1/chat/completions so far
         fake.calls[0].headers, .json, .body, .method, .path, .query, .target
 
-Order of choice for a chat call: the script's next reply, then ``responder``, then ``default``. Other paths:
-``fake.routes["/v1/embeddings"]`` if set, ``GET /v1/models`` lists ``fake.models``, else a JSON echo.
+Order of choice: what ``dispatch`` gives for a call; for a chat call then the script's next reply, then
+``responder``, then ``default``. Other paths: ``fake.routes["/v1/embeddings"]`` if set, ``GET /v1/models`` lists
+``fake.models``, else a JSON echo.
 
 Holding an answer midway, without sleeping::
 
@@ -80,7 +81,8 @@ class Reply:
     """What to answer. ``text`` is split after spaces into stream deltas; ``body`` replaces the whole JSON.
 
     ``usage`` is (prompt, completion, cached prompt) tokens or None for no usage at all. ``message`` adds
-    fields to the assistant message (``tool_calls``, ``reasoning_content``); streamed, they come as one delta.
+    fields to the assistant message (``tool_calls``, ``reasoning_content``); streamed, they come as one delta. ``extra``
+    adds fields to the whole answer, or to a stream's last event.
     """
 
     text: str | None = "Hello from the fake."
@@ -89,6 +91,7 @@ class Reply:
     finish_reason: str | None = "stop"
     usage: tuple[int, int, int] | None = (12, 5, 0)
     message: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
     body: Any = None
     raw: Sequence[bytes] | None = None
     content_type: str | None = None
@@ -135,7 +138,7 @@ class Reply:
     def _completion(self, call: Call, number: int) -> dict[str, Any]:
         message = {"role": "assistant", "content": self.text, **self.message}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
-        made = {**_envelope(call, number, "chat.completion"), "choices": [choice]}
+        made = {**_envelope(call, number, "chat.completion"), "choices": [choice], **self.extra}
         usage = self._usage()
         return made if usage is None else {**made, "usage": usage}
 
@@ -148,7 +151,7 @@ class Reply:
         for delta in deltas:
             yield {**base, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
         last = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self.finish_reason}
-        yield {**base, "choices": [last]}
+        yield {**base, "choices": [last], **self.extra}
         usage = self._usage()
         if usage is not None and (call.json.get("stream_options") or {}).get("include_usage"):
             yield {**base, "choices": [], "usage": usage}
@@ -179,6 +182,7 @@ class FakeUpstream:
         self.models = list(models)
         self.default = Reply()
         self.responder: Callable[[Call], Reply] | None = None
+        self.dispatch: Callable[[Call], Reply | None] = lambda _: None
         self.routes: dict[str, Reply] = {}
         self.calls: list[Call] = []
         self.aborted = 0
@@ -292,6 +296,9 @@ class FakeUpstream:
         return response
 
     def _choose(self, call: Call) -> Reply:
+        dispatched = self.dispatch(call)
+        if dispatched is not None:
+            return dispatched
         if call.path in self.routes:
             return self.routes[call.path]
         if call.path == CHAT and call.method == "POST":

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stratacache.engine.convert import find_gguf, sha256_of
@@ -64,7 +64,10 @@ class Server:
         command += ["--max-num-seqs", "8", "--block-size", str(BLOCK_TOKENS), "--enforce-eager"]
         command += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
         environ = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
-        environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_SERVER_DEV_MODE": "1"}  # the latter for /reset_prefix_cache
+        environ |= {
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_SERVER_DEV_MODE": "1",
+        }  # the latter for /reset_prefix_cache
         if core is not None:
             command = ["taskset", "-c", str(core), *command]
             environ["VLLM_CPU_OMP_THREADS_BIND"] = str(core)
@@ -85,7 +88,9 @@ class Server:
         """Wait until it answers; returns the seconds that this took. Raises AssertionError when it does not."""
         began = time.monotonic()
         while time.monotonic() - began < START_TIMEOUT:
-            assert self._process.poll() is None, f"vLLM ended:\n{self.log.read_text(errors='replace')[-4000:]}"
+            assert self._process.poll() is None, (
+                f"vLLM ended:\n{self.log.read_text(errors='replace')[-4000:]}"
+            )
             try:
                 with urllib.request.urlopen(f"{self.root}/health", timeout=2) as response:
                     if response.status == 200:
@@ -96,10 +101,8 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL to the server and the processes of its engine, and wait until they are gone. Idempotent."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
 
 

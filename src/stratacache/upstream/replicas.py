@@ -112,7 +112,7 @@ class ReplicaSet:
         self._sleep = sleep
         self._budget = retry.RetryBudget()
         self._turn = 0
-        self._resets: set[asyncio.Task[None]] = set()
+        self.resetting: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Open the pools and begin to watch."""
@@ -133,9 +133,9 @@ class ReplicaSet:
     async def close(self) -> None:
         """Stop watching and close the pools; calls in flight break off. Idempotent."""
         await self.health.close()
-        for task in self._resets:
+        for task in self.resetting:
             task.cancel()
-        await asyncio.gather(*self._resets, return_exceptions=True)
+        await asyncio.gather(*self.resetting, return_exceptions=True)
         for replica in self.replicas:
             await replica.client.close()
             if replica.control is not None:
@@ -162,8 +162,8 @@ class ReplicaSet:
             return
         if any(matches(tag, pattern) for tag in tags for pattern in self._options.reset_on):
             task = asyncio.ensure_future(self.reset())
-            self._resets.add(task)
-            task.add_done_callback(self._resets.discard)
+            self.resetting.add(task)
+            task.add_done_callback(self.resetting.discard)
 
     async def reset(self) -> None:
         """Empty the prefix cache of every replica; what fails is logged."""
