@@ -77,7 +77,7 @@ def _read_terminal(keyboard: TextIO) -> str:
 
     before = termios.tcgetattr(keyboard)
     try:
-        tty.setcbreak(keyboard)
+        tty.setcbreak(keyboard, termios.TCSADRAIN)  # keeps what was typed ahead
         got = keyboard.read(1)
     finally:
         termios.tcsetattr(keyboard, termios.TCSADRAIN, before)

@@ -14,7 +14,16 @@ import msgspec
 from stratacache.dialects import wire
 from stratacache.errors import StoreError
 from stratacache.pipeline.labels import answer_text
-from stratacache.policy.review import STRATA, Item, Kind, Verdict, pair_id, stratum_of_hit, stratum_of_miss
+from stratacache.policy.review import (
+    NEARLY,
+    STRATA,
+    Item,
+    Kind,
+    Verdict,
+    pair_id,
+    stratum_of_hit,
+    stratum_of_miss,
+)
 from stratacache.policy.tags import tenant_tag
 from stratacache.ports import Clock
 from stratacache.tiers.semantic_inquiry import Look, Near
@@ -89,7 +98,8 @@ class ReviewQueue:
             self._consider(request, near, look, "shadow_hit" if shadow else "hit")
         elif near.hit is None and near.reason in _REFUSED and looks:
             best = max(looks, key=lambda one: (one.probability or 0.0, one.similarity))
-            self._consider(request, near, best, "near_miss")
+            if best.probability is None or best.probability >= NEARLY:
+                self._consider(request, near, best, "near_miss")
 
     async def shown(self, limit: int, *, tenant: str | None = None) -> list[Shown]:
         """At most ``limit`` items, of all strata in turn. Raises StoreError. Those without an answer are dropped."""

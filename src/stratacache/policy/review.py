@@ -13,6 +13,7 @@ Verdict = Literal["right", "wrong", "skip"]
 STRATA = {"unsure": 100, "random": 50, "near_miss": 50, "vetoed": 50}
 """Most pairs of each stratum: hits by rising confidence, hits at random, what was refused by falling probability, and
 what guards vetoed by falling similarity."""
+NEARLY = 0.3  # the least probability of a near miss
 RANDOM_SHARE = 0.02  # of the hits
 _SPREAD = (
     1_000_000  # equal pairs of the random stratum get an equal draw, so one asked often is in it no sooner
