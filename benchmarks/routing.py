@@ -32,17 +32,10 @@ ROUNDS = 2_000
 UTILISATIONS = (0.6, 0.68, 0.8)
 BLOCK_TOKENS = 512
 VARIANTS = (
-    (0.0, 4.0),
-    (0.05, 4.0),
-    (0.1, 2.0),
-    (0.1, 3.0),
-    (0.1, 4.0),
-    (0.1, 8.0),
-    (0.2, 4.0),
-    (0.5, 4.0),
-    (1.0, 4.0),
-)
-"""Weight of the load, and bound on it."""
+    {}, {"beta": 0.0}, {"beta": 0.05}, {"beta": 0.2}, {"beta": 0.5}, {"beta": 1.0}, {"bound": 2.0}, {"excess": 0.5},
+    {"bound": 8.0, "excess": 1.0},
+)  # fmt: skip
+"""Other weights of the load and bounds on it; the last one is no bound."""
 
 
 def prefix(conversation: int, blocks: int) -> list[bytes]:
@@ -115,14 +108,13 @@ def simulation(path: Path) -> dict[str, Any]:
 
 
 def variants(trace: Sequence[TraceRequest]) -> list[dict[str, Any]]:
-    """The policy of production with other constants; 8 is no bound at all with 8 replicas."""
+    """The policy of production with other constants."""
     size = FleetSize(8, 2500, rate_for(trace, 8, 0.68))
     found = []
-    for beta, bound in VARIANTS:
-        affinity = Affinity([size.capacity] * size.replicas, beta=beta, bound=bound)
-        one = replay(
-            trace, size, f"beta {beta:g}, bound {bound:g}", lambda *_, made=affinity: Production(made)
-        )
+    for options in VARIANTS:
+        affinity = Affinity([size.capacity] * size.replicas, **options)
+        named = ", ".join(f"{name} {value:g}" for name, value in options.items()) or "as it is"
+        one = replay(trace, size, named, lambda *_, made=affinity: Production(made))
         print(f"{one.policy:24} {one.hits:6.1%} {one.backlog:8.0f}")
         found.append(msgspec.to_builtins(one))
     return found

@@ -79,6 +79,14 @@ def test_no_prefix_is_long_enough_for_a_replica_over_the_bound() -> None:
     assert affinity.choose(prefix, [40, 1, 1, 1]) == (1, 0, "busy")
 
 
+def test_a_replica_of_few_takes_no_more_than_a_quarter_of_all_work_beside_its_share() -> None:
+    affinity = Affinity([1000] * 2, beta=0)
+    prefix = path(*"abc")
+    sent(affinity, prefix, 0)
+    assert affinity.choose(prefix, [78, 22]) == (0, 3, "prefix")
+    assert affinity.choose(prefix, [79, 21]) == (1, 0, "busy")
+
+
 def test_a_conversation_stays_where_it_was_when_no_block_tells() -> None:
     affinity = Affinity([100] * 3)
     affinity.settle(affinity.place(2, [], b"talk"), None)

@@ -19,8 +19,10 @@ Why = Literal["prefix", "conversation", "load", "busy", "only"]
 BETA = 0.1
 """Blocks of prefix that are given up to find one block less of waiting work."""
 
-BOUND = 4.0
-"""A replica with more than this times the mean load takes no request; tight bounds cost hits and gain nothing."""
+BOUND, EXCESS = 4.0, 0.25
+"""A replica takes no request while it has more than ``BOUND`` times the mean load, or more than the mean and this share
+of all work (which is what bounds small fleets). Tighter bounds cost hits and gain nothing.
+"""
 
 CONVERSATIONS = 65_536
 FORKS = 512
@@ -162,10 +164,17 @@ class Affinity:
     Not safe for threads. All costs are linear in the blocks of the request, whatever the caches hold.
     """
 
-    def __init__(self, capacities: Sequence[int] = (), *, beta: float = BETA, bound: float = BOUND) -> None:
-        if beta < 0 or bound < 1:
-            raise ValueError("beta is at least 0 and bound at least 1")
-        self._beta, self._bound = beta, bound
+    def __init__(
+        self,
+        capacities: Sequence[int] = (),
+        *,
+        beta: float = BETA,
+        bound: float = BOUND,
+        excess: float = EXCESS,
+    ) -> None:
+        if beta < 0 or bound < 1 or excess < 0:
+            raise ValueError("beta and excess are at least 0, and bound at least 1")
+        self._beta, self._bound, self._excess = beta, bound, excess
         self._models: list[ReplicaModel | None] = []
         self._holders: dict[bytes, int] = {}  # block -> bit mask of the replicas that hold it
         self._forks = Forks()
@@ -217,7 +226,8 @@ class Affinity:
         shared = self._forks.shared(prefix[: max(overlaps)], len(takers))
         last = self._last.get(conversation) if conversation is not None else None
         merits = {i: merit for i in takers if (merit := max(0, overlaps[i] - shared) + (i == last))}
-        limit = self._bound * sum(load[i] for i in takers) / len(takers) + len(prefix)
+        work = sum(load[i] for i in takers)
+        limit = min(self._bound / len(takers), 1 / len(takers) + self._excess) * work + len(prefix)
         idlest = self._idlest(takers, load)
 
         def rank(i: int) -> tuple[float, float, int, int]:
