@@ -109,7 +109,7 @@ async def test_tiers_hits_and_the_bound_behind_a_gateway() -> None:
     assert second.hits.answered <= second.hits.possible <= second.hits.requests
     assert second.hits.judged == second.hits.answered == second.tiers["exact"].requests
     assert second.hits.wrong == 0
-    assert second.saved_tokens > 0
+    assert second.saved.prompt > 0
     assert beside.requests > 0
 
 
@@ -119,7 +119,7 @@ async def test_a_wrong_hit_is_told_of_any_server() -> None:
     answer = {
         "id": "1",
         "choices": [{"message": {"content": "The answer to: right"}}],
-        "usage": {"total_tokens": 7},
+        "usage": {"completion_tokens": 7},
     }
     async with FakeUpstream() as fake:
         fake.default = Reply(body=answer)
@@ -133,7 +133,7 @@ async def test_a_wrong_hit_is_told_of_any_server() -> None:
     assert step.hits.answered == step.hits.judged == step.hits.requests - 1
     assert step.hits.wrong in (wrong, wrong - 1)
     assert {(one.asked, one.answered) for one in step.examples} == {("other", "right")}
-    assert step.saved_tokens == 7 * step.hits.answered
+    assert step.saved.completion == 7 * step.hits.answered
 
 
 async def test_the_ramp_ends_with_the_step_that_breaks_the_objective() -> None:
@@ -196,6 +196,24 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert len(told["steps"]) == 2
         assert main(call) == 0
         assert "without cache" in capsys.readouterr().out
+        trace = tmp_path / "trace.jsonl"
+        trace.write_text("".join(f'{{"timestamp": {i * 20}, "input": "q{i % 3}"}}\n' for i in range(9)))
+        call = [
+            "load",
+            "--url",
+            fake.base_url,
+            "--model",
+            "fake-model",
+            "--trace",
+            str(trace),
+            "--timestamps",
+            "ms",
+        ]
+        assert main([*call, "--speed", "2", "--price", "1,2", "--slo", "20s", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert [step["times"]["requests"] for step in told["steps"]] == [9]
+        assert told["total"]["possible"] == 6
+        assert told["saved_money"] == 0
     assert page.read_text().startswith("<!doctype html>")
 
 

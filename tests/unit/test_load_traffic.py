@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from stratacache.errors import StrataError
 from stratacache.lab.labelled import LabelledPair
-from stratacache.lab.load import Hits, Load, Objective, Step, Times, summed
-from stratacache.lab.load_report import hit_rows, html_report, milliseconds, step_rows, tier_rows
-from stratacache.lab.load_traffic import Ask, Bank, Mix, answerable, asks, bank_of, built_in_bank
+from stratacache.lab.load import Hits, Load, Objective, Price, Saved, Step, Times, summed
+from stratacache.lab.load_report import hit_rows, html_report, milliseconds, saved_words, step_rows, tier_rows
+from stratacache.lab.load_traffic import (
+    Ask,
+    Bank,
+    Mix,
+    answerable,
+    asks,
+    bank_of,
+    built_in_bank,
+    read_questions,
+)
 
 
 def test_the_mix_is_kept_and_repeats_for_a_seed() -> None:
@@ -69,7 +79,9 @@ def test_what_a_cache_could_answer() -> None:
 def step(rate: float, broke: str | None = None, judged: int = 8) -> Step:
     times = Times(10, 0.001, 0.01, 0.1)
     hits = Hits(10, 8, 9, judged, 1 if judged else 0)
-    return Step(rate, rate, 0, times, 0.0, {"exact": times, "model": times}, hits, 50, broke)
+    return Step(
+        rate, rate, 0, times, 0.0, {"exact": times, "model": times}, hits, Saved(1_000_000, 50), broke
+    )
 
 
 def test_the_report_tells_hits_beside_wrong_answers_and_the_bound() -> None:
@@ -98,6 +110,31 @@ def test_without_an_echo_wrong_answers_are_not_known() -> None:
     assert hit_rows(load.total)[2] == ("wrong answers", "-", "0 hits that an echo model answered")
     assert [row[0] for row in tier_rows(load)] == ["exact", "model"]
     assert html_report(summed("u", Objective(), (), None))
+
+
+def test_what_was_saved_in_money() -> None:
+    load = summed("u", Objective(), (step(10), step(20)), None, Price(0.5, 100.0))
+    assert load.saved == Saved(2_000_000, 100)
+    assert saved_words(load) == "2,000,000 prompt and 100 answer tokens, 1.01 at the given price"
+    assert saved_words(summed("u", Objective(), ())) == "0 prompt and 0 answer tokens"
+
+
+def test_a_trace_of_questions(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 3000, "input": "B"}\n\n{"timestamp": 1000, "input": "x"}\n')
+    assert read_questions(path, Bank([("b", "B")]), 1e3) == [
+        (0.0, Ask("repeated", "x", "x")), (2.0, Ask("repeated", "b", "B")),
+    ]  # fmt: skip
+    for text, words in (
+        ("", "no questions"),
+        ("{}", "line 1"),
+        ('{"timestamp": "x", "input": ""}', "line 1"),
+    ):
+        path.write_text(text)
+        with pytest.raises(StrataError, match=words):
+            read_questions(path, built_in_bank(), 1)
+    with pytest.raises(StrataError, match="cannot read"):
+        read_questions(tmp_path / "none", built_in_bank(), 1)
 
 
 def test_times_are_worded() -> None:

@@ -66,12 +66,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slo", type=_time, default=1.0, metavar="TIME", help="99 %% answered within (default: 1s)"
     )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="in place of all these: JSONL, timestamp and input"
+    )
+    parser.add_argument(
+        "--timestamps", choices=_UNITS, default="s", help="unit in the trace (default: %(default)s)"
+    )
+    parser.add_argument("--speed", type=_rate, default=1.0, metavar="X", help="of the trace (default: 1)")
+    parser.add_argument("--price", type=_price, metavar="P,C", help="of a million prompt and answer tokens")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page too")
     parser.add_argument("--json", action="store_true", help="print the raw figures as JSON")
     parser.add_argument("--echo", type=int, metavar="PORT", help="be the model, on this port of this machine")
     parser.add_argument(
         "--echo-delay", type=_time, default=0.0, metavar="TIME", help="before its answers (default: 0)"
     )
+
+
+_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+def _price(text: str) -> tuple[float, float]:
+    prompt, _, completion = text.partition(",")
+    pair = float(prompt), float(completion)
+    if min(pair) < 0:
+        raise argparse.ArgumentTypeError("must be two prices such as 0.15,0.6")
+    return pair
 
 
 def _share(text: str) -> float:
@@ -134,9 +153,9 @@ def _echo(args: argparse.Namespace, bank: Bank) -> int:
 
 
 async def _load(args: argparse.Namespace, bank: Bank) -> Load:
-    from stratacache.lab.load import LoadTest, Objective, Ramp, summed
+    from stratacache.lab.load import LoadTest, Objective, Price, Ramp, summed
     from stratacache.lab.load_client import target_of
-    from stratacache.lab.load_traffic import Mix, asks
+    from stratacache.lab.load_traffic import Mix, asks, read_questions
 
     url = args.url or f"{configured_url(args.config)}/v1"
     key = os.environ.get(args.api_key_env)
@@ -146,11 +165,16 @@ async def _load(args: argparse.Namespace, bank: Bank) -> Load:
     objective: Objective = Objective(latency=args.slo)
     ramp: Ramp = Ramp(rate=args.rate, factor=args.factor, steps=args.steps, seconds=args.step_time)
     test = LoadTest(target_of(url, key), asks(bank, mix), args.model, objective, args.seed)
-    steps = await test.ramp(ramp, _progress)
+    if args.trace is not None:
+        trace = read_questions(args.trace, bank, _UNITS[args.timestamps] * args.speed)
+        steps: tuple[Step, ...] = (await test.replay(trace),)
+    else:
+        steps = await test.ramp(ramp, _progress)
     baseline = None
     if args.baseline is not None:
         baseline = await test.baseline(target_of(args.baseline, key), ramp.rate, ramp.seconds)
-    return summed(url, objective, steps, baseline)
+    price = Price(*args.price) if args.price is not None else None
+    return summed(url, objective, steps, baseline, price)
 
 
 def _progress(step: Step) -> None:
@@ -168,7 +192,7 @@ def _write(path: Path, load: Load) -> None:
 
 
 def _show(load: Load) -> None:
-    from stratacache.lab.load_report import hit_rows, milliseconds, step_rows, tier_rows
+    from stratacache.lab.load_report import hit_rows, milliseconds, saved_words, step_rows, tier_rows
 
     limit = milliseconds(load.objective.latency)
     title = f"{load.url}: 99 % within {limit} up to {load.sustained:,.0f} requests a second"
@@ -177,7 +201,7 @@ def _show(load: Load) -> None:
     _table(title, ("answered by", "requests", "p50", "p90", "p99"), tier_rows(load))
     for what, share, of in hit_rows(load.total):
         print(f"{what}: {share} of {of}")
-    print(f"tokens saved: {load.saved_tokens:,}")
+    print(f"saved: {saved_words(load)}")
     for one in load.examples:
         print(f"! asked {one.asked!r}, got the answer to {one.answered!r}")
 

@@ -58,6 +58,23 @@ class Hits(msgspec.Struct, frozen=True):
     wrong: int
 
 
+class Saved(msgspec.Struct, frozen=True):
+    """Tokens of the answers that came from cache, as their usage tells them."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+class Price(msgspec.Struct, frozen=True):
+    """Money for a million tokens."""
+
+    prompt: float
+    completion: float
+
+    def of(self, saved: Saved) -> float:
+        return (saved.prompt * self.prompt + saved.completion * self.completion) / 1e6
+
+
 class Wrong(msgspec.Struct, frozen=True):
     """A question, and the one whose answer it got."""
 
@@ -78,7 +95,7 @@ class Step(msgspec.Struct, frozen=True):
     late: float
     tiers: dict[str, Times]
     hits: Hits
-    saved_tokens: int
+    saved: Saved
     broke: str | None
     examples: tuple[Wrong, ...] = ()
 
@@ -91,13 +108,15 @@ class Load(msgspec.Struct, frozen=True):
     sustained: float
     steps: tuple[Step, ...]
     total: Hits
-    saved_tokens: int
+    saved: Saved
     baseline: Times | None = None
     examples: tuple[Wrong, ...] = ()
+    saved_money: float | None = None
 
 
 class _Usage(msgspec.Struct):
-    total_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class _Message(msgspec.Struct):
@@ -115,11 +134,11 @@ class _Answer(msgspec.Struct):
 
 
 class _Seen(msgspec.Struct):
-    """One answer as it was read: ``tier`` that gave it, the family told, tokens."""
+    """One answer as it was read: ``tier`` that gave it, the family told, its usage."""
 
     tier: str
     family: str | None
-    tokens: int
+    usage: _Usage
 
 
 class LoadTest:
@@ -150,6 +169,13 @@ class LoadTest:
         asked, results = await self._send(rate, seconds)
         return self._assess(rate, seconds, asked, results)
 
+    async def replay(self, trace: Sequence[tuple[float, Ask]]) -> Step:
+        """Questions at times of their own, in seconds; the step's rate is their mean."""
+        asked = [ask for _, ask in trace]
+        seconds = max(1.0, trace[-1][0])
+        results = await OpenLoop(self._target).run([(due, self._body(ask)) for due, ask in trace])
+        return self._assess(len(trace) / seconds, seconds, asked, results)
+
     async def baseline(self, target: Target, rate: float, seconds: float) -> Times:
         """The same kind of traffic at another address: the model itself."""
         kept, self._target = self._target, target
@@ -179,7 +205,7 @@ class LoadTest:
 
     def _assess(self, rate: float, seconds: float, asked: list[Ask], results: list[Timed]) -> Step:
         tiers: dict[str, list[Timed]] = {}
-        answered = possible = judged = saved = 0
+        answered = possible = judged = prompt = completion = 0
         wrong: list[Wrong] = []
         for ask, result in sorted(zip(asked, results, strict=True), key=lambda pair: pair[1].done):
             if result.status != 200:
@@ -188,7 +214,8 @@ class LoadTest:
             tiers.setdefault(seen.tier, []).append(result)
             if seen.tier != "model":
                 answered += 1
-                saved += seen.tokens
+                prompt += seen.usage.prompt_tokens
+                completion += seen.usage.completion_tokens
                 judged += seen.family is not None
                 if seen.family is not None and seen.family != ask.family:
                     wrong.append(Wrong(ask.text, seen.family))
@@ -206,7 +233,7 @@ class LoadTest:
             late=percentile([result.late for result in results], 0.99) if results else 0.0,
             tiers={tier: times_of(found) for tier, found in sorted(tiers.items())},
             hits=Hits(len(results), answered, possible, judged, len(wrong)),
-            saved_tokens=saved,
+            saved=Saved(prompt, completion),
             broke=self._broke(results, errors),
             examples=tuple(dict.fromkeys(wrong))[:EXAMPLES],
         )
@@ -230,7 +257,7 @@ class LoadTest:
             tier = "cache" if known else "model"
         content = answer.choices[0].message.content if answer.choices else None
         family = family_in(content) if isinstance(content, str) else None
-        return _Seen(tier, family, answer.usage.total_tokens if answer.usage else 0)
+        return _Seen(tier, family, answer.usage or _Usage())
 
     def _broke(self, results: list[Timed], errors: int) -> str | None:
         aim = self._objective
@@ -253,10 +280,26 @@ def times_of(results: Sequence[Timed]) -> Times:
     return Times(len(taken), *(percentile(taken, share) for share in (0.5, 0.9, 0.99)))
 
 
-def summed(url: str, objective: Objective, steps: tuple[Step, ...], baseline: Times | None) -> Load:
+def summed(
+    url: str,
+    objective: Objective,
+    steps: tuple[Step, ...],
+    baseline: Times | None = None,
+    price: Price | None = None,
+) -> Load:
     """The whole run."""
     counts = [sum(getattr(step.hits, name) for step in steps) for name in Hits.__struct_fields__]
     kept = [step.rate for step in steps if step.broke is None]
-    saved = sum(step.saved_tokens for step in steps)
+    saved = Saved(sum(step.saved.prompt for step in steps), sum(step.saved.completion for step in steps))
     examples = tuple(dict.fromkeys(one for step in steps for one in step.examples))[:EXAMPLES]
-    return Load(url, objective, max(kept, default=0.0), steps, Hits(*counts), saved, baseline, examples)
+    return Load(
+        url=url,
+        objective=objective,
+        sustained=max(kept, default=0.0),
+        steps=steps,
+        total=Hits(*counts),
+        saved=saved,
+        baseline=baseline,
+        examples=examples,
+        saved_money=price.of(saved) if price is not None else None,
+    )

@@ -30,7 +30,7 @@ def html_report(load: Load) -> str:
         f"<strong>{load.sustained:,.0f} requests a second</strong>.</p>",
         "<h2>Hits and wrong answers</h2>",
         _table(("", "share", "of"), hit_rows(load.total)),
-        f"<p>Tokens that no model had to compute: {load.saved_tokens:,}.</p>",
+        f"<p>Saved: {saved_words(load)}.</p>",
         _table(("asked", "got the answer to"), [(one.asked, one.answered) for one in load.examples])
         if load.examples
         else "",
@@ -56,6 +56,12 @@ def hit_rows(hits: Hits) -> list[tuple[str, str, str]]:
             f"{hits.judged:,} hits that an echo model answered",
         ),
     ]
+
+
+def saved_words(load: Load) -> str:
+    """Tokens that no model had to compute, and what they would have cost when a price was given."""
+    tokens = f"{load.saved.prompt:,} prompt and {load.saved.completion:,} answer tokens"
+    return tokens if load.saved_money is None else f"{tokens}, {load.saved_money:,.2f} at the given price"
 
 
 def tier_rows(load: Load) -> list[tuple[str, ...]]:

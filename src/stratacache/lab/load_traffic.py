@@ -6,6 +6,7 @@ import itertools
 import random
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -137,6 +138,40 @@ def asks(bank: Bank, mix: Mix) -> Iterator[Ask]:
         else:
             text = _NEW.format(number, mix.seed, rng.choice(_SUBJECTS))
             yield Ask("new", text, text)
+
+
+class _Line(msgspec.Struct):
+    timestamp: float
+    input: str
+
+
+def read_questions(path: Path, bank: Bank, unit: float) -> list[tuple[float, Ask]]:
+    """A trace: JSONL with ``timestamp`` (``unit`` of them to the second) and ``input``, the text; in order of time.
+
+    A text that is in the bank is of its family there, any other is its own. Raises StrataError that names the line.
+    """
+    found: list[tuple[float, Ask]] = []
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    told = _line(line, f"{path}: line {number}")
+                    found.append(
+                        (told.timestamp / unit, Ask("repeated", bank.family_of(told.input), told.input))
+                    )
+    except OSError as error:
+        raise StrataError(f"cannot read {path}: {error.strerror}") from None
+    if not found:
+        raise StrataError(f"{path}: no questions in it")
+    found.sort(key=lambda one: one[0])
+    return [(at - found[0][0], ask) for at, ask in found]
+
+
+def _line(line: bytes, where: str) -> _Line:
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        raise StrataError(f"{where}: {error}") from None
 
 
 def answerable(asked: Iterable[Ask]) -> list[bool]:
