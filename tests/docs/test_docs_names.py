@@ -52,7 +52,7 @@ def headers_in_code() -> set[str]:
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-                text = node.value.decode() if isinstance(node.value, bytes) else node.value
+                text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
                 if HEADER.fullmatch(text):
                     found.add(text)
     return found
