@@ -218,6 +218,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        ["--steps", "0"],
+        ["--zipf", "-1"],
+        ["--step-time", "0"],
+        ["--price", "1"],
+        ["--slo", "x"],
+        ["--rate", "nan"],
+    ],
+)
+def test_options_that_make_no_sense(call: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["load", *call])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
     "call", [["--repeated", "0.9", "--similar", "0.2"], ["--echo", "0"], ["--echo", "70000"]]
 )
 def test_wrong_usage(call: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +29,8 @@ Configure the first as an upstream of the gateway under test (kind: openai, base
 start the second. --bank: labelled pairs as for calibrate; the echo needs the same one. Exit code 1: no step kept the
 objective, or a hit gave the answer to another question."""
 
+_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", help="OpenAI-compatible address (default: the gateway of the configuration)")
@@ -42,47 +44,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="STRATACACHE_API_KEY",
         help="environment variable that holds a key (default: %(default)s)",
     )
-    parser.add_argument(
-        "--bank", type=Path, metavar="PAIRS", help="questions: labelled pairs, JSONL (default: built in)"
-    )
-    parser.add_argument(
-        "--repeated", type=_share, default=0.7, metavar="SHARE", help="(default: %(default)s)"
-    )
-    parser.add_argument("--similar", type=_share, default=0.2, metavar="SHARE", help="(default: %(default)s)")
-    parser.add_argument(
-        "--zipf", type=float, default=1.0, metavar="X", help="exponent (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of questions and times (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rate", type=_rate, default=50.0, metavar="X", help="requests a second at first (default: 50)"
-    )
-    parser.add_argument(
-        "--factor", type=_rate, default=1.5, metavar="X", help="of each step to the one before (default: 1.5)"
-    )
-    parser.add_argument("--steps", type=int, default=12, metavar="N", help="at most (default: %(default)s)")
-    parser.add_argument("--step-time", type=_time, default=10.0, metavar="TIME", help="(default: 10s)")
-    parser.add_argument(
-        "--slo", type=_time, default=1.0, metavar="TIME", help="99 %% answered within (default: 1s)"
-    )
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="in place of all these: JSONL, timestamp and input"
-    )
-    parser.add_argument(
-        "--timestamps", choices=_UNITS, default="s", help="unit in the trace (default: %(default)s)"
-    )
-    parser.add_argument("--speed", type=_rate, default=1.0, metavar="X", help="of the trace (default: 1)")
-    parser.add_argument("--price", type=_price, metavar="P,C", help="of a million prompt and answer tokens")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page too")
     parser.add_argument("--json", action="store_true", help="print the raw figures as JSON")
-    parser.add_argument("--echo", type=int, metavar="PORT", help="be the model, on this port of this machine")
-    parser.add_argument(
-        "--echo-delay", type=_time, default=0.0, metavar="TIME", help="before its answers (default: 0)"
+    parser.add_argument("--price", type=_price, metavar="P,C", help="of a million prompt and answer tokens")
+    _add_questions(parser.add_argument_group("what is asked"))
+    _add_ramp(parser.add_argument_group("how fast"))
+    group = parser.add_argument_group("be the model")
+    group.add_argument("--echo", type=int, metavar="PORT", help="answer on this port of this machine")
+    group.add_argument(
+        "--echo-delay", type=_time, default=0.0, metavar="TIME", help="before answers (default: 0)"
     )
 
 
-_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6}
+def _add_questions(group: Any) -> None:
+    group.add_argument("--bank", type=Path, metavar="PAIRS", help="labelled pairs, JSONL (default: built in)")
+    group.add_argument("--repeated", type=_share, default=0.7, metavar="SHARE", help="(default: %(default)s)")
+    group.add_argument("--similar", type=_share, default=0.2, metavar="SHARE", help="(default: %(default)s)")
+    group.add_argument(
+        "--zipf", type=_exponent, default=1.0, metavar="X", help="exponent (default: %(default)s)"
+    )
+    group.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of questions and times (default: %(default)s)"
+    )
+    group.add_argument(
+        "--trace", type=Path, metavar="FILE", help="in place of these: JSONL, timestamp and input"
+    )
+    group.add_argument(
+        "--timestamps", choices=_UNITS, default="s", help="unit in the trace (default: %(default)s)"
+    )
+    group.add_argument("--speed", type=_rate, default=1.0, metavar="X", help="of the trace (default: 1)")
+
+
+def _add_ramp(group: Any) -> None:
+    group.add_argument(
+        "--rate", type=_rate, default=50.0, metavar="X", help="requests a second at first (default: 50)"
+    )
+    group.add_argument(
+        "--factor", type=_rate, default=1.5, metavar="X", help="from step to step (default: 1.5)"
+    )
+    group.add_argument("--steps", type=_steps, default=12, metavar="N", help="at most (default: %(default)s)")
+    group.add_argument("--step-time", type=_step_time, default=10.0, metavar="TIME", help="(default: 10s)")
+    group.add_argument(
+        "--slo", type=_time, default=1.0, metavar="TIME", help="99 %% answered within (default: 1s)"
+    )
 
 
 def _price(text: str) -> tuple[float, float]:
@@ -104,6 +108,27 @@ def _rate(text: str) -> float:
     value = float(text)
     if not 0.1 <= value <= 100_000:
         raise argparse.ArgumentTypeError("must be from 0.1 to 100000")
+    return value
+
+
+def _exponent(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 4:
+        raise argparse.ArgumentTypeError("must be from 0 to 4")
+    return value
+
+
+def _steps(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError("must be from 1 to 100")
+    return value
+
+
+def _step_time(text: str) -> float:
+    value = _time(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("must be from 100ms to 1h")
     return value
 
 

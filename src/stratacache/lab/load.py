@@ -15,6 +15,8 @@ from stratacache.lab.load_echo import family_in
 from stratacache.lab.load_traffic import Ask
 from stratacache.lab.simulate import percentile
 
+FASTEST = 100_000.0
+"""Requests a second; no step asks faster."""
 EXAMPLES = 20
 """Different wrong answers that are told in words, of a step and of the whole."""
 
@@ -157,7 +159,7 @@ class LoadTest:
         """Steps until the objective breaks or all are done; the one that broke it is the last."""
         steps: list[Step] = []
         for number in range(ramp.steps):
-            step = await self.step(ramp.rate * ramp.factor**number, ramp.seconds)
+            step = await self.step(min(FASTEST, ramp.rate * ramp.factor**number), ramp.seconds)
             steps.append(step)
             progress(step)
             if step.broke is not None:
