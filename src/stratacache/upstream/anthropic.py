@@ -41,7 +41,6 @@ class AnthropicUpstream:
                 connect_timeout=settings.connect_timeout,
                 idle_timeout=settings.idle_timeout,
                 first_byte_timeout=settings.first_byte_timeout,
-                first_byte_timeout=settings.first_byte_timeout,
             )
         )
         self.forwards_credentials = api_key is None and self._http.forwards_credentials
