@@ -6,7 +6,7 @@ import pytest
 
 from stratacache.errors import RequestError
 from stratacache.settings import OpenAISettings
-from stratacache.upstream.router import Router
+from stratacache.upstream.router import Router, server_of
 
 
 def upstream(name: str, *models: str) -> OpenAISettings:
@@ -75,3 +75,11 @@ def test_upstreams_with_patterns_list_their_models_themselves() -> None:
     assert not ROUTER.serves("late", "gpt-5")
     assert not ROUTER.serves("wide", "gpt-4")
     assert not ROUTER.serves("wide", "gpt-old")
+
+
+def test_replicas_come_and_go_without_another_server_standing_behind_the_name() -> None:
+    one, two = (
+        OpenAISettings(name="pool", models=("m",), replicas=urls)
+        for urls in (("http://a/v1",), ("http://a/v1", "http://b/v1"))
+    )
+    assert server_of(one) == server_of(two) != server_of(upstream("pool", "m"))

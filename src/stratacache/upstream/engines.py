@@ -5,6 +5,7 @@ vLLM was run (``make test-vllm``). SGLang and llama.cpp follow their documentati
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Literal
@@ -139,8 +140,10 @@ def figures(engine: Engine, exposition: str) -> dict[str, float]:
         if ours is None:
             continue
         try:
-            found.setdefault(ours, []).append(float(text))
+            value = float(text)
         except ValueError:
             continue
+        if math.isfinite(value):
+            found.setdefault(ours, []).append(value)
     shares = ("kv_usage", "hit_rate")
     return {name: sum(all_) / (len(all_) if name in shares else 1) for name, all_ in found.items()}
