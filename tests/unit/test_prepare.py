@@ -92,7 +92,7 @@ async def test_the_memo_stays_within_its_bytes_whatever_fills_it() -> None:
         await small.prepare([(b"openai-organization", b"o" * 2000 + b"%d" % number)], body())
         await small.prepare([], body("y" * number))
         small.check()
-    held = sum(len(b) + sum(len(v) for _, v in headers) for b, headers in small._memo)
+    held = sum(len(b) + sum(len(v) for _, v in headers) for _, b, headers in small._memo)
     assert held <= 1 << 16
     small.close()
 

@@ -84,8 +84,9 @@ class Answers(Protocol):
         """What a complete answer says: one text for each of the answers in it."""
         ...
 
-    def fixed_answer(self, text: str, model: str, created: float) -> dict[str, JSON]:
-        """An answer that says ``text`` and cost nothing; ``created`` in seconds since the epoch."""
+    def fixed_answer(self, text: str, model: str, created: float) -> dict[str, JSON] | None:
+        """An answer that says ``text`` and cost nothing, None where answers say nothing; ``created`` in seconds since
+        the epoch."""
         ...
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from stratacache.dialects import anthropic_messages, openai_chat
+from stratacache.dialects import anthropic_messages, openai_chat, openai_embeddings
 from stratacache.dialects.base import Answers
-from stratacache.policy.fields import CHAT, MESSAGES
+from stratacache.policy.fields import CHAT, EMBEDDINGS, MESSAGES
 from stratacache.types import JSON
 
-_ANSWERS: Final[Mapping[str, Answers]] = {CHAT: openai_chat, MESSAGES: anthropic_messages}
+_ANSWERS: Final[Mapping[str, Answers]] = {
+    CHAT: openai_chat,
+    MESSAGES: anthropic_messages,
+    EMBEDDINGS: openai_embeddings,
+}
 
 
 def answers_of(endpoint: str) -> Answers:

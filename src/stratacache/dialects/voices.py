@@ -10,7 +10,7 @@ from stratacache.dialects.base import Heard, Live, Voice
 from stratacache.dialects.convert_answers import chat_answer, message_answer
 from stratacache.dialects.convert_streams import ChatFromMessages, MessagesFromChat
 from stratacache.errors import StrataError, UpstreamError
-from stratacache.policy.fields import CHAT, MESSAGES
+from stratacache.policy.fields import CHAT, EMBEDDINGS, MESSAGES
 from stratacache.types import JSON
 
 
@@ -149,6 +149,7 @@ _VOICES: Final[dict[tuple[str, str], Voice]] = {
     (MESSAGES, MESSAGES): _MESSAGES,
     (CHAT, MESSAGES): _ChatOfMessages(),
     (MESSAGES, CHAT): _MessagesOfChat(),
+    (EMBEDDINGS, EMBEDDINGS): _CHAT,  # bodies as they are; nothing is streamed
 }
 
 

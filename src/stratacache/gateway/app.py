@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
+from stratacache.dialects.clients import error_words
 from stratacache.errors import RequestError, StrataError
 from stratacache.gateway.http import ASGIScope, ClientLeft, Receive, Send, send_error
 
@@ -74,7 +75,7 @@ class App:
         if started:
             log.error("%s %s broke off: %s", scope["method"], scope["path"], failure)
         else:
-            await send_error(send, failure)
+            await send_error(send, failure, words=error_words(scope["path"]))
 
     def _endpoint(self, scope: ASGIScope) -> Endpoint:
         path, method = scope["path"], scope["method"]

@@ -115,11 +115,16 @@ async def send_json(send: Send, value: JSON, status: int = 200) -> None:
     await send_body(send, status, [JSON_TYPE], msgspec.json.encode(value))
 
 
-async def send_error(send: Send, error: StrataError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """An error in the client's dialect, with the status that it carries."""
+async def send_error(
+    send: Send,
+    error: StrataError,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    words: Callable[[StrataError], bytes] = openai_chat.error_body,
+) -> None:
+    """An error in the client's dialect, whose ``words`` they are, with the status that it carries."""
     status = getattr(error, "status", 500)
     extra = [(n.encode(), v.encode("latin-1", "replace")) for n, v in getattr(error, "headers", ())]
-    await send_body(send, status, [JSON_TYPE, *headers, *extra], openai_chat.error_body(error))
+    await send_body(send, status, [JSON_TYPE, *headers, *extra], words(error))
 
 
 @asynccontextmanager

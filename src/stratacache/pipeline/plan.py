@@ -9,9 +9,10 @@ import msgspec
 
 from stratacache.dialects.table import answers_of
 from stratacache.policy.fields import bypass_reason, irrelevant_fields
+from stratacache.policy.key import CONVERSATIONS
 from stratacache.policy.tags import dependencies
 from stratacache.policy.ttl import effective_ttl, jittered_ttl
-from stratacache.types import JSON, CacheControl, Key, Request
+from stratacache.types import JSON, Key, Request
 
 Admission = Literal["open", "shed", "closed"]
 
@@ -92,7 +93,7 @@ def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
     control = request.control
     scene = policy.scenes[control.scene]
     ttl = effective_ttl(scene.ttl, control.ttl)
-    exact, semantic = _answering(control, scene, policy)
+    exact, semantic = _answering(request, scene, policy)
     bypass = _bypass(request, scene, policy, any_tier=exact or semantic)
     open_to_all = bypass is None
     looks = open_to_all and not control.no_cache
@@ -120,11 +121,12 @@ def plan_request(request: Request, key: Key, policy: CachePolicy) -> Plan:
     )
 
 
-def _answering(control: CacheControl, scene: ScenePolicy, policy: CachePolicy) -> tuple[bool, bool]:
+def _answering(request: Request, scene: ScenePolicy, policy: CachePolicy) -> tuple[bool, bool]:
     """Whether the exact and the semantic tier may answer, as far as configuration and caller say."""
-    asked = control.tiers
+    asked = request.control.tiers
     exact = policy.exact and scene.exact and (asked is None or "exact" in asked)
     semantic = policy.semantic and scene.semantic and (asked is None or "semantic" in asked)
+    semantic = semantic and request.endpoint in CONVERSATIONS
     return exact, semantic
 
 

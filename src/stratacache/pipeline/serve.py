@@ -293,10 +293,10 @@ class Pipeline:
     def _turned_away(self, request: Request, reason: str, stages: Stages) -> Answered:
         decision = describe(request, "bypass", reason, stages)
         self._recorder.decided(decision)
-        if self._default_answer is None:
+        now, text, dialect = self._clock.now(), self._default_answer, answers_of(request.endpoint)
+        answer = None if text is None else dialect.fixed_answer(text, request.model, now)
+        if answer is None:
             raise NotAdmitted(decision)
-        now = self._clock.now()
-        answer = answers_of(request.endpoint).fixed_answer(self._default_answer, request.model, now)
         return Answered(Entry(b"", wire.encode(answer), created_at=now, expires_at=now), decision)
 
     def leave(self, settled: Settled) -> None:

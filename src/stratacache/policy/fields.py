@@ -15,6 +15,7 @@ from stratacache.types import JSON
 
 CHAT = "chat.completions"
 MESSAGES = "messages"
+EMBEDDINGS = "embeddings"
 
 
 class FieldClass(Enum):
@@ -135,8 +136,16 @@ _MESSAGES = Dialect(
     },
 )
 
+_EMBEDDINGS = Dialect(
+    irrelevant={
+        "encoding_format": "the same numbers as JSON or as base64; the gateway turns one into the other",
+        "user": "an end-user id for the provider's abuse monitoring",
+    },
+    bypasses={"api_key": Bypass("credential_in_body", _CREDENTIAL, _given)},
+)
+
 _NOTHING_PROVED = Dialect(irrelevant={}, bypasses={})
-_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT, MESSAGES: _MESSAGES}
+_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT, MESSAGES: _MESSAGES, EMBEDDINGS: _EMBEDDINGS}
 _IRRELEVANT = {endpoint: frozenset(dialect.irrelevant) for endpoint, dialect in _DIALECTS.items()}
 
 

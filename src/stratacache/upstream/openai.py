@@ -14,12 +14,12 @@ import msgspec
 from yarl import URL
 
 from stratacache.errors import RequestError, UpstreamError
-from stratacache.policy.fields import CHAT
+from stratacache.policy.fields import CHAT, EMBEDDINGS
 from stratacache.settings import OpenAISettings
 from stratacache.types import JSON, Request
 from stratacache.upstream.headers import incoming, outgoing
 
-_PATHS = {CHAT: "/chat/completions"}
+_PATHS = {CHAT: "/chat/completions", EMBEDDINGS: "/embeddings"}
 _KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _PROBE_TIMEOUT = 2.0
 _MAX_ATTEMPTS = 3

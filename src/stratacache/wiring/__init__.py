@@ -15,12 +15,11 @@ from stratacache.errors import StoreError
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.chat import ChatEndpoint
 from stratacache.gateway.feedback import Feedback, SemanticControl
 from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
-from stratacache.gateway.prepare import CHAT_PATH, Preparer
+from stratacache.gateway.prepare import Preparer
 from stratacache.gateway.reindex import Reindexing
 from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
@@ -40,9 +39,11 @@ from stratacache.stores.guarded import GuardedStore
 from stratacache.stores.near import NearCache
 from stratacache.tiers.exact import ExactTier
 from stratacache.types import Invalidated
+from stratacache.upstream.batches import Batches
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
+from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.wiring.upstreams import build_upstreams
@@ -130,7 +131,7 @@ class System:
         for name, dependency in kindred.tier.dependencies.items() if kindred is not None else ():
             self._breakers[name] = dependency.current
         caller = Caller(
-            self.upstreams,
+            {name: Batches(upstream) for name, upstream in self.upstreams.items()},
             self.flights,
             fleet,
             self.writeback,
@@ -191,9 +192,13 @@ class System:
         authenticator = Authenticator(settings.auth)
         router = Router(settings.upstreams, settings.aliases)
         self.preparer = preparer = Preparer(
-            authenticator, router, self.upstreams, self.policy, settings.scenes
+            authenticator,
+            router,
+            self.upstreams,
+            self.policy,
+            settings.scenes,
+            limits=answer_limits(settings),
         )
-        chat = ChatEndpoint(preparer, self.pipeline, clock, max_body=max_body)
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
         engines: dict[str, EngineStats] = {
             name: upstream.stats
@@ -223,7 +228,7 @@ class System:
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
-                CHAT_PATH: {"POST": chat},
+                **answering(authenticator, preparer, router, self.upstreams, self.pipeline, clock, settings),
                 "/v1/models": {"GET": operations.models},
                 "/v1/models/*": {"GET": operations.models},
                 "/v1/feedback": {"POST": feedback},
