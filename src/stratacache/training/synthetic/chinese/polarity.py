@@ -251,7 +251,9 @@ def quantifier(text: str, draw: Draw) -> str | None:
             text,
             draw,
             "zh_quantifiers",
-            re.compile("不|没|以上都|拥有|所有权|[可所]以|以下[载线单]|满[足意]|第|账单|天天[酷利]|全部[是为]"),
+            re.compile(
+                "不|没|以上都|拥有|所有权|[可所]以|以下[载线单]|满[足意]|第|账单|天天[酷利]|全部[是为]"
+            ),
         )
     )
 
