@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from stratacache.models.verifier import PairModel
+from stratacache.training.export import write_card
 from stratacache.training.pairs import Pair
-from stratacache.training.recipe import make_verifier
-from stratacache.training.verifier import Example, Recipe, Sampler, load, load_data, score, train
+from stratacache.training.recipe import AS_IT_IS, calibrate, combine, make_verifier, recalibrate
+from stratacache.training.verifier import LONGEST, Example, Recipe, Sampler, load, load_data, score, train
 
 TOWNS = ("Leeds", "York", "Oslo", "Lima", "Cairo", "Delhi", "Perth", "Quito", "Rome", "Kyoto")
 RECIPE = Recipe(pairs=64, batch=16, natural_first=16, vocabulary=1500, per_rule=2)
@@ -50,6 +51,24 @@ def test_a_run_makes_a_folder_that_answers_like_the_trained_model(sets: Path, tm
     pairs = [Pair("how do I get to York", "the way to York", 1, "en", "towns")]
     served = PairModel(tmp_path).logit(pairs[0].q1, pairs[0].q2)
     assert abs(served - float(score(model, tokenizer, pairs)[0])) < 0.5
+    card = tmp_path / "verifier.json"
+    fitted = card.read_bytes()
+    write_card(tmp_path, AS_IT_IS, LONGEST)
+    assert card.read_bytes() != fitted
+    recalibrate(sets / "manifest.json", sets, tmp_path)
+    assert card.read_bytes() == fitted
+
+
+def test_a_language_with_enough_pairs_has_weights_with_the_cosine() -> None:
+    draw = np.random.default_rng(1)
+    pairs = [Pair(f"a {n}", f"b {n}", n % 2, "en" if n < 600 else "zh", "set") for n in range(700)]
+    labels = np.array([pair.label for pair in pairs])
+    logits, cosines = labels + draw.normal(size=700), 0.5 + 0.3 * labels + draw.uniform(0, 0.2, 700)
+    cosines[:10] = np.nan
+    found = combine(pairs, logits, cosines)
+    assert list(found) == ["en"]
+    assert found["en"].c > 0
+    assert list(calibrate(pairs, logits)) == ["*", "en"]
 
 
 def test_a_stopped_run_goes_on_and_another_begins_with_its_weights(sets: Path, tmp_path: Path) -> None:
