@@ -12,8 +12,6 @@ from tests.fakes.engines import FakeEngine
 from tests.fakes.upstream import FakeUpstream, Reply
 from tests.harness import Gateway, question, running_gateway
 
-from stratacache.upstream.replicas import ReplicaSet
-
 
 @pytest.fixture
 async def fakes() -> AsyncIterator[list[FakeUpstream]]:
@@ -27,9 +25,7 @@ async def gateway_on(fakes: list[FakeUpstream], **fields: Any) -> AsyncIterator[
     upstream = {"name": "pool", "kind": "openai", "replicas": urls, "models": ["fake-model"], **fields}
     async with running_gateway(fakes[0], {"upstreams": [upstream]}) as gateway:
         yield gateway
-        replicas = gateway.system.upstreams["pool"]
-        assert isinstance(replicas, ReplicaSet)
-        replicas.check()
+        gateway.system.fleets["pool"].check()
 
 
 async def get(gateway: Gateway, path: str) -> tuple[int, str]:
@@ -71,7 +67,7 @@ async def test_metrics_and_stats_show_each_replica(fakes: list[FakeUpstream]) ->
         for number in range(4):
             assert (await gateway.ask(question(f"{number}?")))[0] == 200
         gateway.clock.advance(60)
-        await gateway.system.upstreams["pool"].health.probe()  # type: ignore[attr-defined]
+        await gateway.system.fleets["pool"].health.probe()  # type: ignore[attr-defined]
         text = (await get(gateway, "/metrics"))[1]
         for line in (
             'stratacache_replica_up{replica="pool/0"} 1.0',
@@ -92,7 +88,7 @@ async def test_an_invalidation_empties_the_engines_where_it_says_so(fakes: list[
         for tags in (["prices"], ["handbook"]):
             async with gateway.http.post(gateway.root + "/admin/invalidate", json={"tags": tags}) as response:
                 assert response.status == 200
-        for task in list(gateway.system.upstreams["pool"].resetting):  # type: ignore[attr-defined]
+        for task in list(gateway.system.fleets["pool"].resetting):  # type: ignore[attr-defined]
             await task
     assert [engine.resets for engine in engines] == [1, 1]
 

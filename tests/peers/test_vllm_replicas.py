@@ -73,9 +73,7 @@ async def gateway_on(pair: list[Server], *, affinity: bool = True) -> AsyncItera
 
 
 def fleet(gateway: Gateway) -> ReplicaSet:
-    upstream = gateway.system.upstreams["pool"]
-    assert isinstance(upstream, ReplicaSet)
-    return upstream
+    return gateway.system.fleets["pool"]
 
 
 def opening(place: str) -> list[dict[str, str]]:

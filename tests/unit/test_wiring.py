@@ -7,7 +7,7 @@ from tests.clock import FakeClock
 from tests.harness import ENVIRON, settings_from
 
 from stratacache.types import Entry
-from stratacache.upstream.embedded import EmbeddedUpstream, engine_command
+from stratacache.upstream.embedded import engine_command
 from stratacache.wiring import System
 
 EMBEDDED = {"name": "local", "kind": "embedded", "models": ["smollm2-135m"]}
@@ -24,7 +24,7 @@ async def test_the_kv_tier_can_be_switched_off(enabled: bool, monkeypatch: pytes
     monkeypatch.setattr("stratacache.upstream.embedded.engine_command", spy)
     config = {"store": "memory://", "upstreams": [EMBEDDED], "tiers": {"kv": {"enabled": enabled}}}
     system = System(settings_from(config), ENVIRON, FakeClock())
-    assert isinstance(system.upstreams["local"], EmbeddedUpstream)
+    assert list(system.engines) == ["local"]
     await system.stop()
     assert asked == [enabled]
 

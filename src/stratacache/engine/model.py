@@ -185,7 +185,7 @@ class PagedModel:
         rows = flat.view(len(x), heads + 2 * kv_heads, self.config.head_dim)
         turned = rows[:, : heads + kv_heads]
         if layer.q_norm is not None:
-            query, key = turned.split((heads, kv_heads), dim=1)
+            query, key = turned[:, :heads], turned[:, heads:]
             turned = torch.cat((self._norm(query, layer.q_norm), self._norm(key, layer.k_norm)), dim=1)
         rotated = self._rotate(turned, rotation)
         keys, values = kv.unbind(0)

@@ -40,7 +40,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All of a model. `head` is [hidden, vocab], `embed` [vocab, hidden] or None when tied to it; `norm` is [hidden]."""
+    """`head` is [hidden, vocab], `embed` [vocab, hidden] or None when tied to it; `norm` is [hidden]."""
 
     layers: tuple[LayerWeights, ...]
     head: Tensor

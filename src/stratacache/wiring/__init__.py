@@ -32,7 +32,7 @@ from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
-from stratacache.ports import Clock, Store
+from stratacache.ports import Clock, Store, Upstream
 from stratacache.settings import Settings, mask_url
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
@@ -91,7 +91,7 @@ class System:
         self._question_log = backend.question_log
         self.store, self.near = self._build_store(backend, clock)
         self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
-        self.upstreams = build_upstreams(
+        upstreams = build_upstreams(
             settings,
             environ,
             self.metrics,
@@ -99,7 +99,9 @@ class System:
             lambda: secret_of(settings, environ),
             together=link is not None,
         )
-        self._fleets = [one for one in self.upstreams.values() if isinstance(one, ReplicaSet)]
+        self.fleets = {n: one for n, one in upstreams.items() if isinstance(one, ReplicaSet)}
+        self.engines = {n: one for n, one in upstreams.items() if isinstance(one, EmbeddedUpstream)}
+        self.upstreams: dict[str, Upstream] = {name: Batches(one) for name, one in upstreams.items()}
         self._watch_fleets()
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
@@ -131,7 +133,7 @@ class System:
         for name, dependency in kindred.tier.dependencies.items() if kindred is not None else ():
             self._breakers[name] = dependency.current
         caller = Caller(
-            {name: Batches(upstream) for name, upstream in self.upstreams.items()},
+            self.upstreams,
             self.flights,
             fleet,
             self.writeback,
@@ -172,18 +174,20 @@ class System:
         if self.near is not None:
             self.near.hear(what, digests)
         self.flights.hear(what.versions if what is not None else (), self.settings.versions.grace)
-        for fleet in self._fleets:
+        for fleet in self.fleets.values():
             fleet.invalidated([tag for tag, _ in what.versions] if what is not None else ())
 
     def _watch_fleets(self) -> None:
         """Metrics of replicas, their engines and breakers."""
 
         def levels(figure: str) -> Callable[[], Mapping[str, float]]:
-            return lambda: {name: n for fleet in self._fleets for name, n in fleet.levels(figure).items()}
+            return lambda: {
+                name: n for fleet in self.fleets.values() for name, n in fleet.levels(figure).items()
+            }
 
         for gauge, figure in REPLICA_GAUGES.items():
             self.metrics.watch(gauge, levels(figure))
-        for fleet in self._fleets:
+        for fleet in self.fleets.values():
             self._breakers |= {f"replica {name}": state for name, state in fleet.breakers().items()}
 
     def _build_app(self, clock: Clock) -> App:
@@ -200,11 +204,7 @@ class System:
             limits=answer_limits(settings),
         )
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
-        engines: dict[str, EngineStats] = {
-            name: upstream.stats
-            for name, upstream in self.upstreams.items()
-            if isinstance(upstream, EmbeddedUpstream)
-        }
+        engines: dict[str, EngineStats] = {name: one.stats for name, one in self.engines.items()}
         operations = Operations(
             authenticator,
             preparer,
@@ -271,11 +271,7 @@ class System:
         if self.link is not None:
             await self.link.start(
                 self.metrics,
-                {
-                    name: one.learn
-                    for name, one in self.upstreams.items()
-                    if isinstance(one, EmbeddedUpstream)
-                },
+                {name: one.learn for name, one in self.engines.items()},
             )
         self.writeback.start()
         if self.semantic is not None:
