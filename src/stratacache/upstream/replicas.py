@@ -288,7 +288,7 @@ class ReplicaSet:
 
     def _failed(self, number: int, certain: bool) -> None:
         replica = self.replicas[number]
-        if replica.failed(self._clock.monotonic(), certain=certain):
+        if replica.failed(self._clock.monotonic(), certain=certain) and self._options.watch:
             log.warning("%s is out until it answers a probe", replica.name)
             self.affinity.forget(number)  # it comes back, if it does, with an empty cache
             self.health.wake()
