@@ -6,9 +6,12 @@ import asyncio
 import io
 import os
 import pty
+import termios
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pytest
@@ -230,14 +233,23 @@ async def test_the_command_works_the_queue_off(kit: Kit, tmp_path: Path) -> None
     assert (await command("--limit", "0"))[0] == 1
 
 
-def test_a_key_at_a_terminal_needs_no_enter() -> None:
+def type_when_asked(terminal: int, hands: IO[bytes], keys: bytes) -> None:
+    """Keys reach a terminal a moment after they are written: until it waits for one, Ctrl-D might end a line of its own."""
+    deadline = time.monotonic() + 30
+    while termios.tcgetattr(terminal)[3] & termios.ICANON:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    hands.write(keys)
+
+
+@pytest.mark.parametrize(("keys", "read"), [(b"xw", "w"), (b"\x04", "q")])
+def test_a_key_at_a_terminal_needs_no_enter(keys: bytes, read: str) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "r") as keyboard, os.fdopen(ours, "wb", buffering=0) as hands:
-        screen = io.StringIO()
-        hands.write(b"xw")
-        assert read_key(keyboard, screen) == "w"
-        hands.write(b"\x04")
-        assert read_key(keyboard, screen) == "q"
+        typist = threading.Thread(target=type_when_asked, args=(theirs, hands, keys))
+        typist.start()
+        assert read_key(keyboard, io.StringIO()) == read
+        typist.join()
 
 
 def test_the_end_of_the_input_quits() -> None:
