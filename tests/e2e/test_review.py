@@ -234,7 +234,7 @@ async def test_the_command_works_the_queue_off(kit: Kit, tmp_path: Path) -> None
 
 
 def type_when_asked(terminal: int, hands: IO[bytes], keys: bytes) -> None:
-    """Keys reach a terminal a moment after they are written: until it waits for one, Ctrl-D might end a line of its own."""
+    """Keys arrive a moment after they are written, and what Ctrl-D means depends on whether one is waited for."""
     deadline = time.monotonic() + 30
     while termios.tcgetattr(terminal)[3] & termios.ICANON:
         assert time.monotonic() < deadline
