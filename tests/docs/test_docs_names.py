@@ -11,7 +11,8 @@ import pytest
 from tests.docs.doc_pages import ROOT, SOURCE, first_column, make_targets, name_of, pages, prose, section
 
 from stratacache.cli import build_parser
-from stratacache.observe.metrics import GAUGES, Metrics
+from stratacache.observe.metrics import Metrics
+from stratacache.observe.names import GAUGES
 from stratacache.ports import Event
 from stratacache.types import Decision, Usage
 

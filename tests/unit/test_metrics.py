@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from stratacache.observe.metrics import BUCKETS, GAUGES, MAX_MODELS, Figures, Gauge, Histogram, Metrics
+from stratacache.observe.figures import BUCKETS, Figures, Histogram
+from stratacache.observe.metrics import MAX_MODELS, Metrics
+from stratacache.observe.names import GAUGES, Gauge
 from stratacache.types import Decision, Usage
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.test_metrics import decision, samples
 
-from stratacache.observe.metrics import Figures, Metrics
+from stratacache.observe.figures import Figures
+from stratacache.observe.metrics import Metrics
 from stratacache.workers.ledger import Ledger
 from stratacache.workers.messages import MAX_MESSAGE, Counts, Inbox, Tell, Totals, pack
 from stratacache.workers.restarts import Restarts

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from stratacache.observe.census import Share
-from stratacache.observe.metrics import Figures, Metrics
+from stratacache.observe.figures import Figures
+from stratacache.observe.metrics import Metrics
 
 
 class Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stratacache.observe.census import Share
-from stratacache.observe.metrics import Figures
+from stratacache.observe.figures import Figures
 from stratacache.upstream.engine_process import EngineState
 
 _PREFIX = 4  # bytes, big endian
