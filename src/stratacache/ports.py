@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stratacache.types import (
     JSON,
     Absent,
+    Call,
     Candidate,
     Decision,
     Entry,
@@ -20,9 +21,8 @@ from stratacache.types import (
     PutResult,
     Question,
     Request,
+    Saving,
     StoreStats,
-    TierName,
-    Usage,
 )
 
 
@@ -201,12 +201,12 @@ class Recorder(Protocol):
         """One request was answered (or refused by its upstream)."""
         ...
 
-    def called(self, upstream: str, seconds: float, usage: Usage) -> None:
-        """One upstream call was answered in full after ``seconds``."""
+    def called(self, call: Call) -> None:
+        """One call was answered in full, and is paid for."""
         ...
 
-    def saved(self, tier: TierName, tokens: int) -> None:
-        """``tokens`` (prompt + completion) were not asked of an upstream."""
+    def saved(self, saving: Saving) -> None:
+        """A request was answered without a call of its own."""
         ...
 
     def wrote(self, result: str) -> None:

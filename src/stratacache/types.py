@@ -112,15 +112,66 @@ class Key(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Token counts as the upstream reported them; None is "not reported", which is not 0."""
+    """Token counts as the upstream reported them; None is "not reported", which is not 0.
+
+    ``prompt`` is the whole prompt: what the provider's cache read (``cached_prompt``), what was written to it for five
+    minutes or an hour, and the rest, ``fresh``. The parts never exceed it, and are None without it.
+    """
 
     prompt: int | None = None
     completion: int | None = None
     cached_prompt: int | None = None
+    written_5m: int | None = None
+    written_1h: int | None = None
 
     @property
     def total(self) -> int:
         return (self.prompt or 0) + (self.completion or 0)
+
+    @property
+    def written(self) -> int | None:
+        """Tokens written to the provider's cache, whatever their life."""
+        if self.written_5m is None and self.written_1h is None:
+            return None
+        return (self.written_5m or 0) + (self.written_1h or 0)
+
+    @property
+    def fresh(self) -> int | None:
+        """Prompt tokens that no cache had to do with, as far as that was reported."""
+        if self.prompt is None:
+            return None
+        return self.prompt - (self.cached_prompt or 0) - (self.written or 0)
+
+
+Purpose = Literal["answer", "refresh", "check", "judge", "embedding"]
+"""What a call was made for: a client; an entry fetched anew; a fresh answer to compare a stored one with; a model's
+opinion on such a pair; a question's vector."""
+
+
+class Call(msgspec.Struct, frozen=True, gc=False):
+    """A call that was answered in full, with whatever ``status``, after ``seconds``.
+
+    ``tenant`` is for whom, "" where the gateway called for itself. ``upstream`` is its configured name.
+    """
+
+    upstream: str
+    model: str
+    usage: Usage
+    tenant: str = ""
+    purpose: Purpose = "answer"
+    endpoint: str = ""
+    status: int = 200
+    seconds: float = 0.0
+
+
+class Saving(msgspec.Struct, frozen=True, gc=False):
+    """Tokens that were not asked of an upstream, since ``tier`` answered a request of ``tenant`` for ``model``."""
+
+    tier: TierName
+    tenant: str
+    model: str
+    prompt: int
+    completion: int
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -264,7 +315,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """What happened to one request; becomes response headers, metrics and the ledger.
 
     ``stages`` are (name, seconds) in the order they ran. ``age`` is seconds, None unless an entry answered.
-    ``similarity`` and ``confidence`` are those of a semantic hit.
+    ``similarity`` and ``confidence`` are those of a semantic hit. ``user`` is who asked, as the client or else the API
+    key says it, "" when neither does: it is told apart and never shown.
     """
 
     endpoint: str
@@ -281,3 +333,5 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     stages: tuple[tuple[str, float], ...] = ()
     similarity: float | None = None
     confidence: float | None = None
+    tenant: str = ""
+    user: str = ""

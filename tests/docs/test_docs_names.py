@@ -14,7 +14,7 @@ from stratacache.cli import build_parser
 from stratacache.observe.metrics import Metrics
 from stratacache.observe.names import GAUGES
 from stratacache.ports import Event
-from stratacache.types import Decision, Usage
+from stratacache.types import Call, Decision, Saving, Usage
 
 GUIDE = ROOT / "docs" / "guide"
 HEADER = re.compile(r"x-strata-[a-z]+(?:-[a-z]+)*")
@@ -72,8 +72,8 @@ def exposed_metrics() -> set[str]:
     """What a gateway shows once everything has happened at least once."""
     metrics = Metrics()
     metrics.decided(Decision("chat.completions", "m", "default", "miss", "not_found", stages=(("key", 0.1),)))
-    metrics.called("local", 1.0, Usage(1, 1, 0))
-    metrics.saved("exact", 2)
+    metrics.called(Call("local", "m", Usage(1, 1, 0)))
+    metrics.saved(Saving("exact", "default", "m", 1, 1))
     metrics.wrote("stored")
     metrics.withheld("truncated")
     metrics.counted("follower")

@@ -95,7 +95,7 @@ def test_only_whole_answers_are_complete(answer: Any, fault: str | None) -> None
 
 
 def test_the_prompt_s_tokens_include_those_of_the_prompt_cache() -> None:
-    assert usage_of(message()) == Usage(prompt=23, completion=3, cached_prompt=7)
+    assert usage_of(message()) == Usage(prompt=23, completion=3, cached_prompt=7, written_5m=11)
     assert usage_of({"usage": {"output_tokens": 1}}) == Usage(None, 1, None)
     assert usage_of({}) == Usage()
 

@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from stratacache.observe.figures import BUCKETS, Figures, Histogram
 from stratacache.observe.metrics import MAX_MODELS, Metrics
 from stratacache.observe.names import GAUGES, Gauge
-from stratacache.types import Decision, Usage
+from stratacache.policy.prices import Bill
+from stratacache.types import Call, Decision, Saving, Usage
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -22,6 +23,10 @@ def decision(model: str = "m", **more: object) -> Decision:
     fields = {"endpoint": "chat.completions", "model": model, "scene": "default", "outcome": "miss",
               "reason": "not_found", **more}  # fmt: skip
     return Decision(**fields)  # type: ignore[arg-type]
+
+
+def call(usage: Usage, upstream: str = "u", seconds: float = 0.5) -> Call:
+    return Call(upstream, "m", usage, seconds=seconds)
 
 
 def samples(metrics: Metrics, gauges: dict[str, dict[str, float]] | None = None) -> Samples:
@@ -78,12 +83,13 @@ def test_label_values_are_escaped() -> None:
 
 def test_tokens_are_split_into_read_and_fresh_and_unreported_ones_count_as_none() -> None:
     metrics = Metrics()
-    metrics.called("u", 0.5, Usage(prompt=100, completion=7, cached_prompt=64))
-    metrics.called("u", 0.5, Usage(prompt=10, completion=None, cached_prompt=20))
-    metrics.called("u", 0.5, Usage())
+    metrics.called(call(Usage(prompt=100, completion=7, cached_prompt=64)))
+    metrics.called(call(Usage(prompt=40, completion=None, cached_prompt=20, written_5m=4, written_1h=6)))
+    metrics.called(call(Usage()))
     got = samples(metrics)
     assert got[("stratacache_prompt_tokens_total", (("kind", "read"),))] == 84
-    assert got[("stratacache_prompt_tokens_total", (("kind", "fresh"),))] == 36
+    assert got[("stratacache_prompt_tokens_total", (("kind", "write"),))] == 10
+    assert got[("stratacache_prompt_tokens_total", (("kind", "fresh"),))] == 46
     assert got[("stratacache_completion_tokens_total", ())] == 7
     assert got[("stratacache_upstream_seconds_count", (("upstream", "u"),))] == 3
     assert got[("stratacache_upstream_seconds_sum", (("upstream", "u"),))] == 1.5
@@ -127,7 +133,7 @@ def test_a_quantile_is_the_bound_of_the_bucket_that_holds_it(values: list[float]
 def test_without_data_there_is_no_quantile_and_an_endless_one_is_not_json_infinity() -> None:
     assert Histogram().quantile(0.5) is None
     metrics = Metrics()
-    metrics.called("u", 1e6, Usage())
+    metrics.called(call(Usage(), seconds=1e6))
     assert metrics.summary()["upstreams"]["u"]["p50"] is None
 
 
@@ -148,11 +154,12 @@ def happen(metrics: Metrics, kind: int, number: int) -> None:
     if kind == 0:
         metrics.decided(decision(f"model-{number}", stages=(("key", 2.0**-number), ("exact", number / 4))))
     elif kind == 1:
-        metrics.called(
-            f"u{number % 2}", number / 2, Usage(prompt=number, completion=3, cached_prompt=number // 2)
-        )
+        usage = Usage(prompt=number, completion=3, cached_prompt=number // 2)
+        # Sums of dollars that are exact in binary, whatever their order.
+        bill = Bill(spent=number / 4, write_premium=0.25, read_saved=0.5, prompt_at_list=1.0)
+        metrics.called(call(usage, f"u{number % 2}", number / 2), bill, "kv" if number % 3 else "prompt")
     elif kind == 2:
-        metrics.saved("exact", number)
+        metrics.saved(Saving("exact", "t", "m", number, 1), number / 8)
     elif kind == 3:
         metrics.wrote("stored" if number % 2 else "failed")
     elif kind == 4:

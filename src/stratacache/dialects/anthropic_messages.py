@@ -22,8 +22,9 @@ from stratacache.dialects.checks import (
     wrong_type,
     wrong_value,
 )
+from stratacache.dialects.usage import usage_of as usage_of
 from stratacache.errors import RequestError, StrataError, UpstreamError
-from stratacache.types import JSON, Usage
+from stratacache.types import JSON
 
 USAGE_ON_REQUEST: Final = False
 ERROR_TYPES: Final[Mapping[int, str]] = {
@@ -103,21 +104,6 @@ def upstream_body(body: Mapping[str, JSON], resolved_model: str, *, ask_usage: b
 def assembler() -> Assembler:
     """See ``base.Answers``."""
     return Assembler()
-
-
-def usage_of(answer: Mapping[str, JSON]) -> Usage:
-    """The token counts. ``input_tokens`` excludes what was read from or written to the prompt cache; ours does not."""
-    usage = answer.get("usage")
-    if type(usage) is not dict:
-        return Usage()
-    fresh, read = _count(usage.get("input_tokens")), _count(usage.get("cache_read_input_tokens"))
-    written = _count(usage.get("cache_creation_input_tokens"))
-    prompt = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(prompt, _count(usage.get("output_tokens")), read)
-
-
-def _count(value: JSON) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def texts_of(answer: Mapping[str, JSON]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stratacache.dialects import wire
+from stratacache.dialects.usage import usage_of
 from stratacache.errors import UpstreamError
 from stratacache.types import JSON
 
@@ -86,16 +87,16 @@ def finish(stop_reason: JSON, stop_sequence: JSON) -> dict[str, JSON]:
 
 def chat_usage(usage: Mapping[str, JSON]) -> dict[str, JSON]:
     """Anthropic's counts in OpenAI's names: the prompt includes what the prompt cache read and wrote."""
-    read, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
-    prompt = (usage.get("input_tokens") or 0) + (read or 0) + (written or 0)
-    completion = usage.get("output_tokens") or 0
+    counts = usage_of({"usage": usage})
+    prompt, completion = counts.prompt or 0, counts.completion or 0
     made: dict[str, JSON] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
     }
-    if read is not None or written is not None:
-        made["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
+    if counts.cached_prompt is not None or counts.written is not None:
+        details = {"cached_tokens": counts.cached_prompt, "cache_write_tokens": counts.written}
+        made["prompt_tokens_details"] = details
     return made
 
 
@@ -161,19 +162,11 @@ def stop_of(finish_reason: JSON, met: JSON) -> tuple[JSON, JSON]:
 
 
 def message_usage(usage: JSON) -> dict[str, JSON]:
-    """OpenAI's counts in Anthropic's names; what the prompt cache read is not among ``input_tokens``."""
-    if type(usage) is not dict:
-        return {"input_tokens": 0, "output_tokens": 0}
-    details = usage.get("prompt_tokens_details")
-    details = details if type(details) is dict else {}
-    read, written = details.get("cached_tokens"), details.get("cache_write_tokens")
-    fresh = (usage.get("prompt_tokens") or 0) - (read or 0) - (written or 0)
-    made: dict[str, JSON] = {
-        "input_tokens": max(0, fresh),
-        "output_tokens": usage.get("completion_tokens") or 0,
-    }
-    if read is not None:
-        made["cache_read_input_tokens"] = read
-    if written is not None:
-        made["cache_creation_input_tokens"] = written
+    """OpenAI's counts in Anthropic's names; what the prompt cache read and wrote is not among ``input_tokens``."""
+    counts = usage_of({"usage": usage})
+    made: dict[str, JSON] = {"input_tokens": counts.fresh or 0, "output_tokens": counts.completion or 0}
+    if counts.cached_prompt is not None:
+        made["cache_read_input_tokens"] = counts.cached_prompt
+    if counts.written is not None:
+        made["cache_creation_input_tokens"] = counts.written
     return made

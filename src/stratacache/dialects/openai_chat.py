@@ -14,8 +14,9 @@ from stratacache.dialects.base import Parsed
 from stratacache.dialects.checks import flag, message_list, model_name, optional_object, required
 from stratacache.dialects.openai_assemble import Assembler, without_usage
 from stratacache.dialects.openai_replay import replay
+from stratacache.dialects.usage import usage_of
 from stratacache.errors import RequestError, StrataError, UpstreamError
-from stratacache.types import JSON, Usage
+from stratacache.types import JSON
 
 __all__ = [
     "USAGE_ON_REQUEST",
@@ -96,20 +97,6 @@ def error_body(error: StrataError) -> bytes:
 def assembler() -> Assembler:
     """See ``base.Answers``."""
     return Assembler()
-
-
-def usage_of(answer: Mapping[str, JSON]) -> Usage:
-    """The token counts in ``answer["usage"]``; what is absent, null or not a count is None, never 0."""
-    usage = answer.get("usage")
-    if type(usage) is not dict:
-        return Usage()
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if type(details) is dict else None
-    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached))
-
-
-def _count(value: JSON) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def texts_of(answer: Mapping[str, JSON]) -> list[str]:

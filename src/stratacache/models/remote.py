@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+from collections.abc import Callable
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from stratacache.dialects.usage import usage_of
 from stratacache.errors import ModelError, SettingsError
 from stratacache.models.text import RULES, embeddable, unit
 from stratacache.ports import Vector
-from stratacache.types import Secret
+from stratacache.types import JSON, Call, Secret
 
 MAX_ANSWER = 1 << 20
 """Bytes of an answer that are read: 16,384 numbers of 64 characters."""
@@ -28,6 +30,7 @@ class _Item(msgspec.Struct, frozen=True):
 
 class _Answer(msgspec.Struct, frozen=True):
     data: list[_Item]
+    usage: JSON = None
 
 
 _decoder = msgspec.json.Decoder(_Answer)
@@ -46,10 +49,18 @@ class RemoteEmbedder:
         api_key: sent as a bearer token.
         budget: seconds for one text, connecting included.
         dimension: of the model's vectors; 0 to learn it.
+        charge: told of every call that is to be paid for.
     """
 
     def __init__(
-        self, base_url: str, model: str, *, api_key: Secret | None, budget: float, dimension: int = 0
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: Secret | None,
+        budget: float,
+        dimension: int = 0,
+        charge: Callable[[Call], None] = lambda call: None,
     ) -> None:
         url = URL(base_url)
         if url.scheme not in ("http", "https") or not url.host:
@@ -62,6 +73,7 @@ class RemoteEmbedder:
         self._url = target
         self._model = model
         self._budget = budget
+        self._charge = charge
         # Identity: what is compressed may unfold to fill all memory.
         self._headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if api_key is not None:
@@ -87,7 +99,10 @@ class RemoteEmbedder:
             raise ModelError(message, code="embedder_error") from error
         finally:
             self._calls -= 1
-        return self._pinned(_read(body))
+        answer = _decoded(body)
+        usage = usage_of({"usage": answer.usage})
+        self._charge(Call("embedder", self._model, usage, purpose="embedding"))
+        return self._pinned(_read(answer))
 
     async def close(self) -> None:
         """Close the connections; calls under way break off with ModelError. Idempotent."""
@@ -146,13 +161,16 @@ class RemoteEmbedder:
         return vector
 
 
-def _read(body: bytes) -> list[float]:
-    """The one vector of an answer to one text; whatever else it may be is refused, not guessed at."""
+def _decoded(body: bytes) -> _Answer:
     try:
-        answer = _decoder.decode(body)
+        return _decoder.decode(body)
     except msgspec.MsgspecError as error:
         message = "the embeddings server's answer is no list of embeddings"
         raise ModelError(message, code="embedder_error") from error
+
+
+def _read(answer: _Answer) -> list[float]:
+    """The one vector of an answer to one text; whatever else it may be is refused, not guessed at."""
     if len(answer.data) != 1 or answer.data[0].index != 0:
         message = (
             f"the embeddings server gave {len(answer.data)} embeddings, or another index than 0, for one text"

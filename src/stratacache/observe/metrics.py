@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping
 
 from stratacache.observe.exposition import expose
 from stratacache.observe.figures import Figures, Histogram, Row
+from stratacache.observe.ledger import CheapTier
 from stratacache.observe.names import AMOUNTS, COUNTERS, GAUGES
 from stratacache.observe.summary import summarise
+from stratacache.policy.prices import Bill
 from stratacache.ports import Event
-from stratacache.types import JSON, Decision, TierName, Usage
+from stratacache.types import JSON, Call, Decision, Saving
 
 MAX_MODELS = 100  # distinct model labels; wildcard upstreams let clients choose names, so the rest is OTHER
 OTHER = "other"
+
+_BESIDE = frozenset({"judge", "embedding"})
+"""Purposes of calls that are no upstream's answer to a request."""
 
 
 class Metrics:
@@ -32,7 +37,7 @@ class Metrics:
         self._amounts: dict[str, dict[str, float]] = {name: defaultdict(float) for name in AMOUNTS}
         self._histograms = {"stages": self._stages, "upstream": self._upstream}
         self._prompt_tokens = self._counters["prompt_tokens"]
-        self._prompt_tokens.update(fresh=0, read=0)
+        self._prompt_tokens.update(fresh=0, read=0, write=0)
         self._saved = self._counters["saved"]
         self._levels: dict[str, dict[str, float]] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float]]] = {}
@@ -80,15 +85,27 @@ class Metrics:
         for stage, seconds in decision.stages:
             self._stages[stage].observe(seconds)
 
-    def called(self, upstream: str, seconds: float, usage: Usage) -> None:
-        self._upstream[upstream].observe(seconds)
-        read = usage.cached_prompt or 0
-        self._prompt_tokens["read"] += read
-        self._prompt_tokens["fresh"] += max(0, (usage.prompt or 0) - read)
-        self._counters["completion_tokens"][""] += usage.completion or 0
+    def called(self, call: Call, bill: Bill | None = None, tier: CheapTier = "prompt") -> None:
+        """``bill`` is what it cost, None when that is not known; ``tier`` read what was read of its prompt."""
+        usage, amounts = call.usage, self._amounts
+        if call.purpose not in _BESIDE:
+            self._upstream[call.upstream].observe(call.seconds)
+            self._prompt_tokens["read"] += usage.cached_prompt or 0
+            self._prompt_tokens["write"] += usage.written or 0
+            self._prompt_tokens["fresh"] += usage.fresh or 0
+            self._counters["completion_tokens"][""] += usage.completion or 0
+        if bill is None:
+            return
+        amounts["spent_usd"][call.purpose] += bill.spent
+        amounts["write_premium_usd"][""] += bill.write_premium
+        if usage.cached_prompt is not None:
+            amounts["saved_usd"][tier] += bill.read_saved
 
-    def saved(self, tier: TierName, tokens: int) -> None:
-        self._saved[tier] += tokens
+    def saved(self, saving: Saving, usd: float | None = None) -> None:
+        """``usd`` is what that would have cost, None when that is not known."""
+        self._saved[saving.tier] += saving.prompt + saving.completion
+        if usd is not None:
+            self._amounts["saved_usd"][saving.tier] += usd
 
     def wrote(self, result: str) -> None:
         self._counters["writeback"][result] += 1

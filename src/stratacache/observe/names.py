@@ -37,7 +37,14 @@ COUNTERS: Mapping[str, Counter] = {
 }
 """By the short name that counts travel under."""
 
-AMOUNTS: Mapping[str, Counter] = {}
+AMOUNTS: Mapping[str, Counter] = {
+    "saved_usd": Counter("stratacache_saved_usd", "US dollars saved, by the price table.", ("tier",)),
+    "spent_usd": Counter("stratacache_spent_usd", "US dollars spent on calls, by the same.", ("purpose",)),
+    "write_premium_usd": Counter(
+        "stratacache_write_premium_usd",
+        "Of them, for writing to providers' prompt caches beyond the list price.",
+    ),
+}
 """As :data:`COUNTERS`, of US dollars."""
 
 

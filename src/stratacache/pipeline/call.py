@@ -18,7 +18,7 @@ from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
 from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
-from stratacache.types import JSON, Entry, Key, Request, Usage
+from stratacache.types import JSON, Call, Entry, Key, Purpose, Request, Usage
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,12 @@ class Caller:
         self._learn = learn
         self._refuse_stream_options: set[str] = set()
 
-    async def fly(self, request: Request, plan: Plan, flight: Flight) -> None:
+    async def fly(self, request: Request, plan: Plan, flight: Flight, *, purpose: Purpose = "answer") -> None:
         """Fly ``flight``, together with other instances when its answer may be shared.
 
         Without a snapshot the store is out of order, and so is what the instances share.
         """
-        lead = partial(self._call, request, plan)
+        lead = partial(self._call, request, plan, purpose=purpose)
         if self._fleet is None or flight.versions is None or not plan.share:
             await lead(flight)
             return
@@ -81,7 +81,7 @@ class Caller:
         finally:
             self._flights.close_boarding(flight)
 
-    async def _call(self, request: Request, plan: Plan, flight: Flight) -> None:
+    async def _call(self, request: Request, plan: Plan, flight: Flight, *, purpose: Purpose) -> None:
         """Make the call for ``flight`` and land it, or fail it; never raises but when cancelled."""
         started = self._clock.monotonic()
         try:
@@ -99,7 +99,7 @@ class Caller:
             flight.fail(UpstreamError("the gateway failed while it called the upstream"))
             return
         seconds = self._clock.monotonic() - started
-        self._recorder.called(request.upstream, seconds, landing.usage)
+        self._recorder.called(_made(request, flight, landing, purpose, seconds))
         self._admit(request, plan, flight, landing, seconds)
         flight.land(landing)
 
@@ -208,6 +208,19 @@ class Caller:
             status=flight.head.status,
             negative=negative,
         )
+
+
+def _made(request: Request, flight: Flight, landing: Landing, purpose: Purpose, seconds: float) -> Call:
+    return Call(
+        upstream=request.upstream,
+        model=request.resolved_model,
+        usage=landing.usage,
+        tenant=request.scope.tenant,
+        purpose=purpose,
+        endpoint=request.endpoint,
+        status=flight.head.status if flight.head is not None else 0,
+        seconds=seconds,
+    )
 
 
 def _is_for_others(plan: Plan) -> bool:

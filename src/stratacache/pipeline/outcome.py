@@ -6,7 +6,7 @@ from stratacache.errors import UpstreamError
 from stratacache.pipeline.flight import ASK_AGAIN, Flight, Seat
 from stratacache.pipeline.plan import Plan
 from stratacache.ports import ANSWERED_BY
-from stratacache.types import Decision, Entry, Hit, Key, Outcome, Request
+from stratacache.types import Decision, Entry, Hit, Key, Outcome, Request, Saving
 
 _REQUEST_FAULTS = frozenset({400, 413, 415, 422})
 _DOWN = frozenset({429, 500, 502, 503, 504})
@@ -24,11 +24,15 @@ def describe(request: Request, outcome: Outcome, reason: str, stages: Stages) ->
         outcome=outcome,
         reason=reason,
         stages=stages,
+        tenant=request.scope.tenant,
+        user=user_of(request),
     )
 
 
-def describe_hit(request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome) -> Decision:
-    """A request that an entry answered."""
+def describe_hit(
+    request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome, upstream: str | None = None
+) -> Decision:
+    """A request that an entry answered; ``upstream`` is who failed to, when it stands in for its answer."""
     return Decision(
         endpoint=request.endpoint,
         model=request.resolved_model,
@@ -39,9 +43,29 @@ def describe_hit(request: Request, key: Key, hit: Hit, stages: Stages, outcome: 
         entry_id=key.entry_id if hit.digest is None else hit.digest.hex(),
         age=hit.age,
         saved_tokens=hit.entry.prompt_tokens + hit.entry.completion_tokens,
+        upstream=upstream,
         stages=stages,
         similarity=hit.similarity,
         confidence=hit.confidence,
+        tenant=request.scope.tenant,
+        user=user_of(request),
+    )
+
+
+def user_of(request: Request) -> str:
+    """Who asks: what the body says of its user, else the API key; "" when nobody says."""
+    body = request.body
+    user = body.get("user") or body.get("safety_identifier")
+    if user is None and type(metadata := body.get("metadata")) is dict:
+        user = metadata.get("user_id")
+    return user if type(user) is str and user else request.scope.principal
+
+
+def saving(request: Request, hit: Hit) -> Saving:
+    """What an entry spared."""
+    entry = hit.entry
+    return Saving(
+        hit.tier, request.scope.tenant, request.resolved_model, entry.prompt_tokens, entry.completion_tokens
     )
 
 
@@ -83,7 +107,7 @@ def may_fare_better(request: Request, seat: Seat) -> bool:
     return at_fault and (flight.borrowed or flight.asked != request.body)
 
 
-def _answered_by(flight: Flight) -> str | None:
+def answered_by(flight: Flight) -> str | None:
     """Which of several servers answered, where the upstream says so."""
     headers = flight.head.headers if flight.head is not None else ()
     return next((value for name, value in headers if name == ANSWERED_BY), None)
@@ -121,6 +145,8 @@ def describe_call(
         age=0.0 if followed else None,
         saved_tokens=usage.total if followed and usage is not None else 0,
         prompt_tokens_cached=usage.cached_prompt if usage is not None and not followed else None,
-        upstream=_answered_by(flight) or request.upstream,
+        upstream=answered_by(flight) or request.upstream,
         stages=stages,
+        tenant=request.scope.tenant,
+        user=user_of(request),
     )

@@ -15,12 +15,14 @@ from stratacache.pipeline.flight import ASK_AGAIN, OUTDATED, Flight, FlightTable
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.outcome import (
     Stages,
+    answered_by,
     describe,
     describe_call,
     describe_hit,
     is_down,
     is_followed,
     may_fare_better,
+    saving,
     speaks_to,
 )
 from stratacache.pipeline.plan import Plan
@@ -30,7 +32,19 @@ from stratacache.ports import Clock, Recorder
 from stratacache.tiers.exact import ExactTier
 from stratacache.tiers.semantic import NOTHING_NEAR
 from stratacache.tiers.semantic_inquiry import Near
-from stratacache.types import JSON, Decision, Entry, Hit, Key, Miss, Outcome, Request, Versions
+from stratacache.types import (
+    JSON,
+    Decision,
+    Entry,
+    Hit,
+    Key,
+    Miss,
+    Outcome,
+    Purpose,
+    Request,
+    Saving,
+    Versions,
+)
 
 _SAYS_LITTLE = frozenset({"", NOTHING_NEAR})
 """Reasons in whose place another tier's is told."""
@@ -128,7 +142,7 @@ class Pipeline:
         self._kindred = kindred
         self._recorder = recorder
         self._clock = clock
-        self._refresher = Refresher(caller.fly, flights, recorder, clock, draw)
+        self._refresher = Refresher(partial(caller.fly, purpose="refresh"), flights, recorder, clock, draw)
         self._default_answer = default_answer
 
     @property
@@ -221,7 +235,8 @@ class Pipeline:
             return before
         stages = (*before.stages, *near.stages)
         if near.hit is not None:
-            self._kindred.check(request, key, plan, near, before.versions, self._run(request, plan))
+            run = self._run(request, plan, "check")
+            self._kindred.check(request, key, plan, near, before.versions, run)
             return self._answered(request, key, near.hit, stages)
         # That nothing is near says no more than that nothing is equal.
         reason = before.reason if before.reason and near.reason == NOTHING_NEAR else near.reason
@@ -230,8 +245,10 @@ class Pipeline:
     def _look_up(self, key: Key, plan: Plan) -> Awaitable[Hit | Miss]:
         return self._exact.lookup(key, plan.tags, max_age=plan.max_age, min_fresh=plan.min_fresh)
 
-    def _run(self, request: Request, plan: Plan) -> Callable[[Flight], Awaitable[None]]:
-        return partial(self._caller.fly, request, plan)
+    def _run(
+        self, request: Request, plan: Plan, purpose: Purpose = "answer"
+    ) -> Callable[[Flight], Awaitable[None]]:
+        return partial(self._caller.fly, request, plan, purpose=purpose)
 
     async def settle(self, request: Request, key: Key, boarded: Boarded) -> Settled | Answered:
         """Wait until the upstream began (for a stream) or ended, and say what happened."""
@@ -246,7 +263,8 @@ class Pipeline:
             return served if isinstance(served, Answered) else await self.settle(request, key, served)
         if boarded.has_stale and is_down(seat.flight, failure):
             seat.leave()  # the call is over; the look-up may be cancelled
-            stale = await self._stale(request, key, boarded.plan, stages)
+            upstream = answered_by(seat.flight) or request.upstream
+            stale = await self._stale(request, key, boarded.plan, stages, upstream)
             if stale is not None:
                 return stale
         decision = describe_call(request, key, boarded.plan, boarded.reason, seat, failure, stages)
@@ -271,8 +289,10 @@ class Pipeline:
             raise
         return seat, failure
 
-    async def _stale(self, request: Request, key: Key, plan: Plan, stages: Stages) -> Answered | None:
-        """The expired entry, unless it was invalidated or is too old by now."""
+    async def _stale(
+        self, request: Request, key: Key, plan: Plan, stages: Stages, upstream: str
+    ) -> Answered | None:
+        """The expired entry, unless it was invalidated or is too old by now; ``upstream`` is who failed."""
         found = await self._exact.lookup(key, plan.tags)
         entry = found.entry if isinstance(found, Hit) else found.stale
         if entry is None or not self._may_go_stale(plan, entry):
@@ -280,7 +300,8 @@ class Pipeline:
         if not speaks_to(entry, stream=request.stream):
             return None
         age = max(0.0, self._clock.now() - entry.created_at)
-        return self._answered(request, key, Hit(entry, "exact", "upstream_failed", age), stages, "stale")
+        hit = Hit(entry, "exact", "upstream_failed", age)
+        return self._answered(request, key, hit, stages, "stale", upstream)
 
     def _may_go_stale(self, plan: Plan, entry: Entry | None) -> bool:
         """Whether ``entry`` may stand in for an upstream that fails: by its own life, and by this request's scene."""
@@ -307,7 +328,10 @@ class Pipeline:
             self._recorder.counted("follower")
             landing = seat.flight.landing
             if landing is not None:
-                self._recorder.saved("exact", landing.usage.total)
+                usage, told = landing.usage, settled.decision
+                self._recorder.saved(
+                    Saving("exact", told.tenant, told.model, usage.prompt or 0, usage.completion or 0)
+                )
 
     async def explain(self, request: Request, key: Key, plan: Plan) -> dict[str, JSON]:
         """What :meth:`serve` would do and why, as JSON. Calls no upstream and stores nothing."""
@@ -340,11 +364,17 @@ class Pipeline:
         }
 
     def _answered(
-        self, request: Request, key: Key, hit: Hit, stages: Stages, outcome: Outcome = "hit"
+        self,
+        request: Request,
+        key: Key,
+        hit: Hit,
+        stages: Stages,
+        outcome: Outcome = "hit",
+        upstream: str | None = None,
     ) -> Answered:
-        decision = describe_hit(request, key, hit, stages, outcome)
+        decision = describe_hit(request, key, hit, stages, outcome, upstream)
         self._recorder.decided(decision)
-        self._recorder.saved(hit.tier, decision.saved_tokens)
+        self._recorder.saved(saving(request, hit))
         return Answered(hit.entry, decision)
 
 

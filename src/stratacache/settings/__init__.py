@@ -1,7 +1,16 @@
 """One frozen settings tree from a YAML file and the environment; whatever is wrong is said at start."""
 
-from stratacache.settings.loading import api_key, embedder_key, json_schema, load, server_secret
+from stratacache.settings.loading import (
+    api_key,
+    embedder_key,
+    json_schema,
+    load,
+    read_prices,
+    server_secret,
+)
 from stratacache.settings.mask import mask_url
+from stratacache.settings.prices import PACKAGED as PACKAGED_PRICES
+from stratacache.settings.prices import Price
 from stratacache.settings.rules import addresses, alias_chain, is_loopback, is_pattern, matches
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.store_urls import ONE_PROCESS, SCHEMES, path_of, scheme_of, store_problem
@@ -30,6 +39,7 @@ __all__ = [
     "BUILT_IN_SCENES",
     "DEFAULT_SCENE",
     "ONE_PROCESS",
+    "PACKAGED_PRICES",
     "SCHEMES",
     "AnthropicSettings",
     "AuditSettings",
@@ -40,6 +50,7 @@ __all__ = [
     "KvSettings",
     "MatchSettings",
     "OpenAISettings",
+    "Price",
     "RemoteSettings",
     "SceneSettings",
     "SemanticSettings",
@@ -59,6 +70,7 @@ __all__ = [
     "mask_url",
     "matches",
     "path_of",
+    "read_prices",
     "scheme_of",
     "server_secret",
     "store_problem",

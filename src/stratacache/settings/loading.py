@@ -11,6 +11,7 @@ import msgspec
 
 from stratacache.errors import SettingsError
 from stratacache.settings.decode import MISSING, Decoder
+from stratacache.settings.prices import Price, PriceFile
 from stratacache.settings.rules import check_tree
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.source import (
@@ -48,6 +49,7 @@ def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Set
     if settings is not MISSING:
         problems += check_tree(settings)
         problems += _key_problems(settings, environ)
+        problems += _price_problems(settings)
     if problems:
         raise SettingsError(report(problems, origins))
     return _with_built_in_scenes(settings)
@@ -93,6 +95,19 @@ def server_secret(settings: Settings, environ: Mapping[str, str]) -> bytes | Non
     if len(secret) < _MIN_SECRET:
         raise SettingsError(f"the environment variable {name} holds fewer than {_MIN_SECRET} characters")
     return secret.encode("utf-8", "surrogateescape")
+
+
+def read_prices(file: FilePath) -> tuple[Price, ...]:
+    """The rows of a price table. Raises SettingsError: one line a problem, with its place and the key's path."""
+    origins = Origins(str(file))
+    tree, problems = _read(file, origins)
+    decoder = Decoder()
+    read = decoder.section(PriceFile, tree, ())
+    problems += decoder.problems
+    if problems or read is MISSING:
+        raise SettingsError(report(problems, origins))
+    prices: tuple[Price, ...] = read.prices
+    return prices
 
 
 def json_schema() -> dict[str, Any]:
@@ -169,6 +184,16 @@ def _key_problems(settings: Settings, environ: Mapping[str, str]) -> list[Proble
     except SettingsError as error:
         problems.append(Problem(("auth", "secret_env"), str(error)))
     return problems
+
+
+def _price_problems(settings: Settings) -> list[Problem]:
+    if settings.prices is None:
+        return []
+    try:
+        read_prices(FilePath(settings.prices).expanduser())
+    except SettingsError as error:
+        return [Problem(("prices",), f"cannot be used:\n{error}")]
+    return []
 
 
 def _usable(key: str, source: str) -> str:

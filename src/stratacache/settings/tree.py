@@ -384,6 +384,9 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     versions: VersionsSettings = VersionsSettings()
     audit: AuditSettings = AuditSettings()
+    prices: Annotated[
+        str | None, Meta(description="file of what models cost; its rows go before the packaged examples")
+    ] = None
 
     def masked(self) -> dict[str, Any]:
         """Plain values as in the file (durations in seconds, sizes in bytes) with every secret hidden."""

@@ -10,10 +10,12 @@ from hashlib import sha256
 
 import msgspec
 
+from stratacache.dialects.usage import usage_of
+from stratacache.dialects.wire import decode_answer
 from stratacache.errors import UpstreamError
 from stratacache.policy.fields import CHAT
 from stratacache.ports import Clock, Upstream
-from stratacache.types import JSON, CacheControl, Request, Scope
+from stratacache.types import JSON, CacheControl, Call, Request, Scope, Usage
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +36,25 @@ class LlmJudge:
 
     Args:
         nonce: makes a fresh random word; the model must repeat it, which no text that is judged can know.
+        charge: told of every call that is to be paid for.
     """
 
     def __init__(
-        self, upstream: Upstream, model: str, clock: Clock, nonce: Callable[[], str], *, per_minute: int
+        self,
+        upstream: Upstream,
+        model: str,
+        clock: Clock,
+        nonce: Callable[[], str],
+        *,
+        per_minute: int,
+        charge: Callable[[Call], None] = lambda call: None,
     ) -> None:
         self._upstream = upstream
         self._model = model
         self._clock = clock
         self._nonce = nonce
         self._per_minute = per_minute
+        self._charge = charge
         self._asked_at: deque[float] = deque()
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
 
@@ -99,12 +110,19 @@ class LlmJudge:
             async with asyncio.timeout(TIMEOUT):
                 response = await self._upstream.send(request, body, {})
                 try:
-                    return _text(response.status, await response.read())
+                    reply = await response.read()
                 finally:
                     await response.close()
         except (UpstreamError, TimeoutError) as error:
             log.warning("the judge gave no verdict: %s", error or f"no answer within {TIMEOUT:.0f} s")
             return ""
+        self._pay(response.status, reply)
+        return _text(response.status, reply)
+
+    def _pay(self, status: int, reply: bytes) -> None:
+        told = decode_answer(reply) if status == 200 else None
+        usage = usage_of(told) if isinstance(told, dict) else Usage()
+        self._charge(Call(self._upstream.name, self._model, usage, purpose="judge", status=status))
 
 
 class _Message(msgspec.Struct):

@@ -17,6 +17,7 @@ from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.feedback import Feedback, SemanticControl
 from stratacache.gateway.invalidation import Invalidation
+from stratacache.gateway.ledger import LedgerEndpoint
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import Preparer
@@ -25,6 +26,7 @@ from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.observe.names import REPLICA_GAUGES
+from stratacache.observe.recorder import Observer
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
@@ -44,6 +46,7 @@ from stratacache.upstream.batches import Batches
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
+from stratacache.wiring.accounts import build_ledger, build_prices, cheapened
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
@@ -79,6 +82,9 @@ class System:
         self.settings = settings
         self.link = link
         self.metrics = Metrics()
+        self.prices = build_prices(settings)
+        self.ledger = build_ledger(settings, clock)
+        self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings))
         self._breakers: dict[str, Callable[[], BreakerState]] = {}
         self.metrics.watch(
             "stratacache_breaker_state",
@@ -106,16 +112,18 @@ class System:
         self._watch_fleets()
         self.policy = _build_policy(settings)
         self.flights = FlightTable()
-        self.writeback = WriteBack(self.store, self.metrics, clock)
+        self.writeback = WriteBack(self.store, self.recorder, clock)
         exact = ExactTier(self.store.get, clock)
         # Who takes the lead wants what another instance stored meanwhile, not the copy here.
         renewed = ExactTier(self.near.fetch, clock) if self.near is not None else exact
-        fleet = Fleet(self.relay, renewed, self.metrics, budget=exact_settings.budget) if self.relay else None
+        fleet = (
+            Fleet(self.relay, renewed, self.recorder, budget=exact_settings.budget) if self.relay else None
+        )
         self.questions = backend.questions(exact_settings.filter_capacity, exact_settings.filter_error)
         self.gate = Gate(
             self.questions,
             exact_settings.admission,
-            self.metrics,
+            self.recorder,
             shed_above=exact_settings.shed_above,
             budget=exact_settings.budget,
         )
@@ -126,6 +134,7 @@ class System:
             self.upstreams,
             self.flights,
             self.metrics,
+            self.recorder,
             clock,
             environ,
         )
@@ -140,7 +149,7 @@ class System:
             self.writeback,
             self.gate,
             self.policy,
-            self.metrics,
+            self.recorder,
             clock,
             random.random,
             learn=kindred.learn if kindred is not None else None,
@@ -150,7 +159,7 @@ class System:
             caller,
             self.flights,
             self.gate,
-            self.metrics,
+            self.recorder,
             clock,
             random.random,
             kindred=kindred,
@@ -167,7 +176,7 @@ class System:
         self._breakers["store"] = lambda: guarded.breaker_state
         if backend.bulletin is None or exact.near_cache_bytes == 0:
             return guarded, None
-        near = NearCache(guarded, backend.bulletin, self.metrics, clock, max_bytes=exact.near_cache_bytes)
+        near = NearCache(guarded, backend.bulletin, self.recorder, clock, max_bytes=exact.near_cache_bytes)
         return near, near
 
     def hear(self, what: Invalidated | None, digests: Sequence[bytes]) -> None:
@@ -206,12 +215,13 @@ class System:
         )
         passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
         engines: dict[str, EngineStats] = {name: one.stats for name, one in self.engines.items()}
+        census = self.link.census if self.link is not None else census_of_one(self.metrics)
         operations = Operations(
             authenticator,
             preparer,
             self.pipeline,
             ModelList(preparer, router, self.upstreams),
-            self.link.census if self.link is not None else census_of_one(self.metrics),
+            census,
             self.store,
             self.questions,
             self.semantic.index if self.semantic is not None else None,
@@ -226,6 +236,7 @@ class System:
         feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
         control = SemanticControl(authenticator, kindred, alone=self.link is None)
         review = Reviewing(authenticator, kindred, invalidator, self.audit, clock)
+        ledger = LedgerEndpoint(authenticator, self.ledger, self.prices, census)
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
@@ -244,6 +255,7 @@ class System:
                 "/admin/mode": {"PUT": control.mode},
                 "/admin/reindex": {"POST": self._reindexing.begin, "GET": self._reindexing.progress},
                 "/admin/review": {"GET": review.waiting, "POST": review.settle},
+                "/admin/ledger": {"GET": ledger},
                 "/admin/labels": {"GET": control.labels},
             },
             start=self.start,
@@ -275,6 +287,7 @@ class System:
                 {name: one.learn for name, one in self.engines.items()},
             )
         self.writeback.start()
+        self.ledger.start()
         if self.semantic is not None:
             self.semantic.start(self._reindexing.noted("gateway"))
         if self.bulletin is not None:
@@ -315,6 +328,7 @@ class System:
             if shared is not None:
                 await shared.close()
         await self.store.close()
+        await self.ledger.close()
         if self.audit is not None:
             self.audit.close()
         if self.link is not None:

@@ -16,7 +16,7 @@ from stratacache.models.sentence_transformers import SentenceTransformerEmbedder
 from stratacache.models.use import UseEmbedder
 from stratacache.ports import Embedder
 from stratacache.settings import SemanticSettings, embedder_key, mask_url
-from stratacache.types import Secret
+from stratacache.types import Call, Secret
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,13 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def open_embedder(
-    choice: Choice, settings: SemanticSettings, environ: Mapping[str, str], pool: Pool
+    choice: Choice,
+    settings: SemanticSettings,
+    environ: Mapping[str, str],
+    pool: Pool,
+    charge: Callable[[Call], None] = lambda call: None,
 ) -> Opened:
-    """The embedder of ``choice``, with the limits of ``settings``.
+    """The embedder of ``choice``, with the limits of ``settings``; ``charge`` is told of calls that cost something.
 
     Raises:
         SettingsError: its key is missing.
@@ -76,6 +80,7 @@ def open_embedder(
         api_key=Secret(key) if key is not None else None,
         budget=settings.budget,
         dimension=choice.embedder_dimension or 0,
+        charge=charge,
     )
     return Opened(MemoEmbedder(remote, _MEMO_BYTES))
 

@@ -48,12 +48,17 @@ def slot_without_file(settings: Settings) -> Slot | None:
 
 def open_review(settings: Settings, clock: Clock) -> ReviewFile:
     """The review queue of all processes of this machine on the store; in memory where there is no place for a file."""
-    file = path_of(settings.store) or _beside_log(settings)
     try:
-        return ReviewFile(None if file is None else file.with_name(f"{file.name}.review"), clock)
+        return ReviewFile(kept_beside(settings, "review"), clock)
     except StoreError as error:
         log.warning("the review queue is in memory and ends with this process: %s", error)
         return ReviewFile(None, clock)
+
+
+def kept_beside(settings: Settings, name: str) -> Path | None:
+    """The file ``name`` beside the store, or beside the audit log when the store is no file; None without either."""
+    file = path_of(settings.store) or _beside_log(settings)
+    return None if file is None else file.with_name(f"{file.name}.{name}")
 
 
 def _beside_log(settings: Settings) -> Path | None:

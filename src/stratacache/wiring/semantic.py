@@ -26,7 +26,7 @@ from stratacache.policy.cacheability import Cacheability, classify, unclassified
 from stratacache.policy.cacheability.model import packaged
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
-from stratacache.ports import Clock, Embedder, Store, Upstream, VectorIndex, Verifier
+from stratacache.ports import Clock, Embedder, Recorder, Store, Upstream, VectorIndex, Verifier
 from stratacache.settings import SemanticSettings, Settings, path_of
 from stratacache.stores import Backend
 from stratacache.tiers.semantic import SemanticTier
@@ -123,6 +123,7 @@ class Ground(msgspec.Struct, frozen=True):
     upstreams: Mapping[str, Upstream]
     flights: FlightTable
     metrics: Metrics
+    recorder: Recorder
     clock: Clock
     environ: Mapping[str, str]
 
@@ -231,7 +232,9 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
     """What the settings name; loading begins with ``start``."""
     settings = ground.settings.tiers.semantic
     pool = Pool(settings.threads, settings.queue)
-    opening = partial(open_embedder, settings=settings, environ=ground.environ, pool=pool)
+    opening = partial(
+        open_embedder, settings=settings, environ=ground.environ, pool=pool, charge=ground.recorder.called
+    )
     opened = opening(Choice.of(settings))
     folder = WEIGHTS if settings.verifier == "default" else Path(settings.verifier)
     calibration = (
@@ -284,5 +287,6 @@ def _build_judge(ground: Ground) -> Judge | None:
         ground.clock,
         lambda: secrets.token_hex(8),
         per_minute=semantic.judge_per_minute,
+        charge=ground.recorder.called,
     )
     return judge.judge

@@ -1,0 +1,47 @@
+"""Builds what keeps accounts: the price table, the ledger, and the recorder that feeds them and the metrics."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from stratacache.errors import StoreError
+from stratacache.observe.ledger import CheapTier, UsageLedger
+from stratacache.policy.prices import PriceTable
+from stratacache.ports import Clock
+from stratacache.settings import (
+    PACKAGED_PRICES,
+    EmbeddedSettings,
+    OpenAISettings,
+    Settings,
+    read_prices,
+)
+from stratacache.stores.ledger_file import LedgerFile
+from stratacache.wiring.learned import kept_beside
+
+log = logging.getLogger(__name__)
+
+
+def build_prices(settings: Settings) -> PriceTable:
+    """The configured rows, then the packaged examples."""
+    own = () if settings.prices is None else read_prices(Path(settings.prices).expanduser())
+    return PriceTable(own, read_prices(PACKAGED_PRICES))
+
+
+def build_ledger(settings: Settings, clock: Clock) -> UsageLedger:
+    """Kept beside the store, for all processes of this machine; in memory where there is no place for a file."""
+    try:
+        return UsageLedger(LedgerFile(kept_beside(settings, "ledger"), clock.now()), clock)
+    except StoreError as error:
+        log.warning("the ledger is in memory and ends with this process: %s", error)
+        return UsageLedger(LedgerFile(None, clock.now()), clock)
+
+
+def cheapened(settings: Settings) -> dict[str, CheapTier]:
+    """By upstream, whose cache reads parts of prompts: an engine's of one's own, or a provider's."""
+    return {
+        one.name: "kv"
+        if isinstance(one, EmbeddedSettings) or (isinstance(one, OpenAISettings) and one.engine is not None)
+        else "prompt"
+        for one in settings.upstreams
+    }
