@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from tests.fakes.upstream import FakeUpstream, Reply
+from tests.gateway_process import run
 from tests.harness import Gateway, question, running_gateway
 
 ADMIN = {"authorization": "Bearer admin-key"}
@@ -89,3 +91,24 @@ async def test_a_ledger_that_cannot_be_kept_fails_no_answer(fake: FakeUpstream, 
         status, told = await ledger(gateway)
         assert (status, told["total"]["requests"]) == (200, 1)
         assert json.dumps(told)
+
+
+async def test_the_command_answers_what_was_saved_and_what_was_risked(
+    fake: FakeUpstream, tmp_path: Path
+) -> None:
+    async with running_gateway(fake, {"prices": prices(tmp_path)}) as gateway:
+        fake.default = Reply(text="Paris.", usage=(12, 5, 8))
+        await gateway.ask(question())
+        await gateway.stored()
+        await gateway.ask(question())
+        at = ("stats", "--url", gateway.root)
+        shown = await asyncio.to_thread(run, *at, cwd=tmp_path, env={"COLUMNS": "140"})
+        asked = await asyncio.to_thread(run, *at, "--json", "--days", "3", "--tenant", "nobody", cwd=tmp_path)
+        wrong = await asyncio.to_thread(run, *at, "--days", "0", cwd=tmp_path)
+    assert shown.code == 0
+    today = [line for line in shown.out.splitlines() if "$0.69" in line or "$1.06" in line]
+    assert any("17" in line for line in today), shown.out
+    assert "semantic answers wrong, of late: no semantic answers yet" in shown.out
+    assert len(json.loads(asked.out)["ledger"]["days"]) == 3
+    assert json.loads(asked.out)["ledger"]["total"]["requests"] == 0
+    assert wrong.code == 2

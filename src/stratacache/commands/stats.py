@@ -1,26 +1,40 @@
-"""Show what a running gateway has done since it started."""
+"""Show what a running gateway has done since it started, and what it saved day by day."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from urllib.parse import urlencode
 
 import msgspec
 
 from stratacache.commands.client import add_gateway_arguments, ask_gateway
 from stratacache.commands.words import duration
+from stratacache.errors import StrataError
 from stratacache.types import JSON
 
 EXAMPLE = """example:
   stratacache stats
+  stratacache stats --days 30 --tenant acme
   stratacache stats --url http://127.0.0.1:8900 --json"""
+
+KEPT_DAYS = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gateway_arguments(parser)
+    parser.add_argument(
+        "--days",
+        type=_days,
+        default=2,
+        help="days of the ledger, today included, in UTC (default: %(default)s)",
+    )
+    parser.add_argument("--tenant", help="the ledger of one tenant (default: of all)")
 
 
 def run(args: argparse.Namespace) -> int:
     figures = ask_gateway(args, "GET", "/admin/stats", member="version")
+    figures["ledger"] = _ledger(args)
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(figures)).decode())
     else:
@@ -28,9 +42,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _days(text: str) -> int:
+    days = int(text) if text.isdigit() and len(text) < 6 else 0
+    if not 1 <= days <= KEPT_DAYS:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {KEPT_DAYS}")
+    return days
+
+
+def _ledger(args: argparse.Namespace) -> JSON:
+    """None, and a word on standard error, when the gateway has none: the other figures are still worth showing."""
+    query = urlencode({"days": args.days, **({"tenant": args.tenant} if args.tenant else {})})
+    try:
+        return ask_gateway(args, "GET", f"/admin/ledger?{query}", member="days")
+    except StrataError as error:
+        print(f"no ledger: {error}", file=sys.stderr)
+        return None
+
+
 def _print_tables(figures: JSON) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from stratacache.commands.ledger_table import ledger_tables, price_notes
 
     table = Table(title=f"stratacache {figures['version']}", show_header=False, title_justify="left")
     for name, value in _rows(figures):
@@ -46,6 +79,16 @@ def _print_tables(figures: JSON) -> None:
         cells = ["-" if row[figure] is None else duration(row[figure]) for figure in ("mean", "p50", "p99")]
         times.add_row(name, str(row["count"]), *cells)
     console.print(times)
+    if figures["ledger"] is None:
+        return
+    for account in ledger_tables(figures["ledger"]):
+        console.print(account)
+    notes = [
+        f"semantic answers wrong, of late: {_errors(figures['levels'])}",
+        *price_notes(figures["ledger"]),
+    ]
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
 
 
 def _rows(figures: JSON) -> list[tuple[str, str]]:
