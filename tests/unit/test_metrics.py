@@ -68,7 +68,9 @@ def test_models_beyond_the_bound_share_a_label() -> None:
         metrics.decided(decision(f"model-{number}"))
     metrics.decided(decision("model-0"))
     got = samples(metrics)
-    by_model = {dict(labels)["model"]: value for (name, labels), value in got.items() if "requests" in name}
+    by_model = {
+        dict(labels)["model"]: value for (name, labels), value in got.items() if "cache_requests" in name
+    }
     assert len(by_model) == MAX_MODELS + 1
     assert by_model["other"] == 200
     assert by_model["model-0"] == 2

@@ -23,6 +23,7 @@ class App:
         routes: path to method to endpoint; a path that ends in ``/*`` serves all below it.
         start: called at server start; the server answers once it returns.
         stop: called after the last request has ended.
+        refused: told of every request that is refused here, with its route (``other`` for none), status and code.
 
     ``start_failure`` is the reason, for whoever runs the server, when the start was refused.
     """
@@ -33,11 +34,13 @@ class App:
         *,
         start: Callable[[], Awaitable[None]],
         stop: Callable[[], Awaitable[None]],
+        refused: Callable[[str, int, str], None] = lambda route, status, code: None,
     ) -> None:
         self._exact = {path: methods for path, methods in routes.items() if not path.endswith("/*")}
         self._below = [(path[:-1], methods) for path, methods in routes.items() if path.endswith("/*")]
         self._start = start
         self._stop = stop
+        self._refused = refused
         self.start_failure: StrataError | None = None
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
@@ -72,10 +75,18 @@ class App:
             failure = RequestError("internal error", status=500, code="internal_error")
         else:
             return
+        status = getattr(failure, "status", 500)
+        self._refused(self._route(scope["path"]), status, getattr(failure, "code", "internal_error"))
         if started:
             log.error("%s %s broke off: %s", scope["method"], scope["path"], failure)
         else:
             await send_error(send, failure, words=error_words(scope["path"]))
+
+    def _route(self, path: str) -> str:
+        """The route that ``path`` takes: one of a short list, whatever clients ask for."""
+        if path in self._exact:
+            return path
+        return next((f"{prefix}*" for prefix, _ in self._below if path.startswith(prefix)), "other")
 
     def _endpoint(self, scope: ASGIScope) -> Endpoint:
         path, method = scope["path"], scope["method"]

@@ -18,9 +18,10 @@ from stratacache.gateway.http import (
     send_body,
     send_error,
 )
+from stratacache.gateway.passthrough import relayed
 from stratacache.gateway.prepare import ANSWER_HEADERS, Preparer, join_headers
 from stratacache.policy.fields import MESSAGES
-from stratacache.ports import Upstream
+from stratacache.ports import Recorder, Upstream
 from stratacache.upstream.router import Router
 
 PATH = "/v1/messages/count_tokens"
@@ -40,6 +41,7 @@ class CountTokens:
         router: Router,
         upstreams: Mapping[str, Upstream],
         speaks: Collection[str],
+        recorder: Recorder,
         *,
         max_body: int,
     ) -> None:
@@ -48,11 +50,12 @@ class CountTokens:
         self._router = router
         self._upstreams = upstreams
         self._speaks = speaks
+        self._recorder = recorder
         self._max_body = max_body
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         headers = join_headers(scope["headers"])
-        self._authenticator.identify(headers, "chat")
+        caller = self._authenticator.identify(headers, "chat")
         body = wire.decode_body(await read_body(receive, self._max_body))
         route = self._router.resolve(anthropic_messages.parse(body, counting=True).model)
         if route.upstream not in self._speaks:
@@ -68,9 +71,12 @@ class CountTokens:
         sent["content-type"] = "application/json"
         asked = wire.encode({**body, "model": route.model})
         async with hang_up_cancels(receive):
-            await self._relay(send, route.upstream, asked, sent)
+            reason = await self._relay(send, route.upstream, asked, sent)
+            told = relayed("messages.count_tokens", route.model, caller.tenant, route.upstream, reason)
+            self._recorder.decided(told)
 
-    async def _relay(self, send: Send, upstream: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _relay(self, send: Send, upstream: str, body: bytes, headers: Mapping[str, str]) -> str:
+        """The reason word for what happened."""
         try:
             response = await self._upstreams[upstream].forward(
                 "POST", "/messages/count_tokens", "", body, headers
@@ -81,6 +87,7 @@ class CountTokens:
                 await response.close()
         except UpstreamError as failure:
             await send_error(send, failure, words=anthropic_messages.error_body)
-            return
+            return failure.code
         passed = passed_on(response.headers.items())
         await send_body(send, response.status, [JSON_TYPE, *passed], counted)
+        return "passthrough"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from stratacache.observe.exposition import expose
 from stratacache.observe.figures import Figures, Histogram, Row
 from stratacache.observe.ledger import CheapTier
 from stratacache.observe.names import AMOUNTS, COUNTERS, GAUGES
 from stratacache.observe.summary import summarise
+from stratacache.observe.visitors import Visitors
 from stratacache.policy.prices import Bill
 from stratacache.ports import Event
 from stratacache.types import JSON, Call, Decision, Saving
@@ -27,9 +28,10 @@ class Metrics:
     Args:
         models: the model labels in use. Totals made again and again share one set, or a model's counts could move
             to "other" from one time to the next, and counters must not go back.
+        tenants: those that get a label of their own.
     """
 
-    def __init__(self, models: set[str] | None = None) -> None:
+    def __init__(self, models: set[str] | None = None, *, tenants: Collection[str] = ()) -> None:
         self._requests: dict[Row, int] = defaultdict(int)
         self._stages: dict[str, Histogram] = defaultdict(Histogram)
         self._upstream: dict[str, Histogram] = defaultdict(Histogram)
@@ -42,6 +44,9 @@ class Metrics:
         self._levels: dict[str, dict[str, float]] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float]]] = {}
         self._models = models if models is not None else set()
+        self._tenants = frozenset(tenants)
+        self._by_tenant, self._by_user = self._counters["tenants"], self._counters["users"]
+        self._visitors = Visitors()
 
     def watch(self, gauge: str, read: Callable[[], Mapping[str, float]]) -> None:
         """Show ``gauge``, of ``names.GAUGES`` and one that each process has of its own; ``read`` gives it by label
@@ -82,6 +87,9 @@ class Metrics:
         tier = decision.tier or "none"
         row = (decision.endpoint, model, decision.scene, decision.outcome, tier, decision.reason)
         self._requests[row] += 1
+        tenant = decision.tenant if decision.tenant in self._tenants else OTHER
+        self._by_tenant[f"{tenant} {decision.outcome} {tier}"] += 1
+        self._by_user[f"{self._visitors.age(decision.tenant, decision.user)} {decision.outcome}"] += 1
         for stage, seconds in decision.stages:
             self._stages[stage].observe(seconds)
 
@@ -106,6 +114,10 @@ class Metrics:
         self._saved[saving.tier] += saving.prompt + saving.completion
         if usd is not None:
             self._amounts["saved_usd"][saving.tier] += usd
+
+    def refused(self, endpoint: str, status: int, code: str) -> None:
+        """The gateway itself refused a request to ``endpoint``, a route of its own, or failed to answer it."""
+        self._counters["refused"][f"{endpoint} {status} {code}"] += 1
 
     def wrote(self, result: str) -> None:
         self._counters["writeback"][result] += 1

@@ -17,6 +17,15 @@ class Counter(msgspec.Struct, frozen=True):
 
 
 COUNTERS: Mapping[str, Counter] = {
+    "tenants": Counter(
+        "stratacache_tenant_requests", "Requests by tenant and what happened.", ("tenant", "outcome", "tier")
+    ),
+    "users": Counter(
+        "stratacache_user_requests", "Requests of new and of returning users.", ("user", "outcome")
+    ),
+    "refused": Counter(
+        "stratacache_refusals", "Requests that the gateway itself refused.", ("endpoint", "status", "code")
+    ),
     "saved": Counter("stratacache_saved_tokens", "Tokens no upstream was asked for.", ("tier",)),
     "prompt_tokens": Counter("stratacache_prompt_tokens", "Prompt tokens sent.", ("kind",)),
     "completion_tokens": Counter("stratacache_completion_tokens", "Completion tokens received."),
@@ -60,8 +69,12 @@ class Gauge(msgspec.Struct, frozen=True):
 
 
 GAUGES = {
-    "stratacache_store_entries": Gauge("Entries in the store."),
-    "stratacache_store_bytes": Gauge("Bytes in the store."),
+    "stratacache_store_entries": Gauge(
+        "Entries in the store; of Redis and Memcached all keys of the servers."
+    ),
+    "stratacache_store_bytes": Gauge(
+        "Bytes in the store; of Redis and Memcached what the servers use in all."
+    ),
     "stratacache_kv_blocks": Gauge("KV blocks of the embedded engine.", "state"),
     "stratacache_upstream_ready": Gauge("1 when the upstream can answer.", "upstream"),
     "stratacache_question_filter_questions": Gauge("Questions that the filter knows, about."),

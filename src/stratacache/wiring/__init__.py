@@ -46,7 +46,7 @@ from stratacache.upstream.batches import Batches
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
-from stratacache.wiring.accounts import build_ledger, build_prices, cheapened
+from stratacache.wiring.accounts import build_ledger, build_prices, cheapened, labelled_tenants
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
@@ -81,7 +81,7 @@ class System:
         clock = clock or SystemClock()
         self.settings = settings
         self.link = link
-        self.metrics = Metrics()
+        self.metrics = Metrics(tenants=labelled_tenants(settings))
         self.prices = build_prices(settings)
         self.ledger = build_ledger(settings, clock)
         self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings))
@@ -213,7 +213,9 @@ class System:
             settings.scenes,
             limits=answer_limits(settings),
         )
-        passthrough = Passthrough(authenticator, preparer, router, self.upstreams, max_body=max_body)
+        passthrough = Passthrough(
+            authenticator, preparer, router, self.upstreams, self.recorder, clock, max_body=max_body
+        )
         engines: dict[str, EngineStats] = {name: one.stats for name, one in self.engines.items()}
         census = self.link.census if self.link is not None else census_of_one(self.metrics)
         operations = Operations(
@@ -240,7 +242,16 @@ class System:
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
-                **answering(authenticator, preparer, router, self.upstreams, self.pipeline, clock, settings),
+                **answering(
+                    authenticator,
+                    preparer,
+                    router,
+                    self.upstreams,
+                    self.pipeline,
+                    self.recorder,
+                    clock,
+                    settings,
+                ),
                 "/v1/models": {"GET": operations.models},
                 "/v1/models/*": {"GET": operations.models},
                 "/v1/feedback": {"POST": feedback},
@@ -260,6 +271,7 @@ class System:
             },
             start=self.start,
             stop=self.stop,
+            refused=self.metrics.refused,
         )
 
     def _build_reindexing(self, authenticator: Authenticator, clock: Clock) -> Reindexing:

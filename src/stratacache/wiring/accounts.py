@@ -17,9 +17,12 @@ from stratacache.settings import (
     read_prices,
 )
 from stratacache.stores.ledger_file import LedgerFile
+from stratacache.types import Scope
 from stratacache.wiring.learned import kept_beside
 
 log = logging.getLogger(__name__)
+
+MAX_TENANTS = 50
 
 
 def build_prices(settings: Settings) -> PriceTable:
@@ -35,6 +38,12 @@ def build_ledger(settings: Settings, clock: Clock) -> UsageLedger:
     except StoreError as error:
         log.warning("the ledger is in memory and ends with this process: %s", error)
         return UsageLedger(LedgerFile(None, clock.now()), clock)
+
+
+def labelled_tenants(settings: Settings) -> list[str]:
+    """The tenants that have a label in metrics: the first of the configuration, the same ones in every process."""
+    keys = settings.auth.keys if settings.auth is not None else ()
+    return list(dict.fromkeys([key.tenant for key in keys]))[:MAX_TENANTS] or [Scope().tenant]
 
 
 def cheapened(settings: Settings) -> dict[str, CheapTier]:

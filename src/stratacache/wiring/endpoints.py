@@ -14,7 +14,7 @@ from stratacache.gateway.embeddings import EmbeddingsEndpoint
 from stratacache.gateway.prepare import Preparer
 from stratacache.pipeline.serve import Pipeline
 from stratacache.policy.fields import EMBEDDINGS
-from stratacache.ports import Clock, Upstream
+from stratacache.ports import Clock, Recorder, Upstream
 from stratacache.settings import AnthropicSettings, Settings
 from stratacache.upstream.router import Router
 
@@ -30,6 +30,7 @@ def answering(
     router: Router,
     upstreams: Mapping[str, Upstream],
     pipeline: Pipeline,
+    recorder: Recorder,
     clock: Clock,
     settings: Settings,
 ) -> dict[str, Mapping[str, Endpoint]]:
@@ -42,5 +43,5 @@ def answering(
     embeddings = EmbeddingsEndpoint(preparer, pipeline, clock, max_body=max_body)
     endpoints[CLIENTS[EMBEDDINGS].path] = {"POST": embeddings}
     speaks = answer_limits(settings)
-    count = CountTokens(authenticator, preparer, router, upstreams, speaks, max_body=max_body)
+    count = CountTokens(authenticator, preparer, router, upstreams, speaks, recorder, max_body=max_body)
     return {**endpoints, COUNT_TOKENS_PATH: {"POST": count}}
