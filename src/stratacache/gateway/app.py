@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from stratacache.dialects.clients import error_words
 from stratacache.errors import RequestError, StrataError
@@ -13,7 +14,19 @@ from stratacache.gateway.http import ASGIScope, ClientLeft, Receive, Send, send_
 
 log = logging.getLogger(__name__)
 
+_TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
+
 Endpoint = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
+
+
+class Trace(Protocol):
+    """Follows requests: ``observe.tracing``."""
+
+    def request(
+        self, method: str, route: str, headers: Mapping[str, str]
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Around one; what it gives is told the answer's status."""
+        ...
 
 
 class App:
@@ -23,6 +36,7 @@ class App:
         routes: path to method to endpoint; a path that ends in ``/*`` serves all below it.
         start: called at server start; the server answers once it returns.
         stop: called after the last request has ended.
+        trace: follows requests; None where that is off.
         refused: told of every request that is refused here, with its route (``other`` for none), status and code.
 
     ``start_failure`` is the reason, for whoever runs the server, when the start was refused.
@@ -35,22 +49,40 @@ class App:
         start: Callable[[], Awaitable[None]],
         stop: Callable[[], Awaitable[None]],
         refused: Callable[[str, int, str], None] = lambda route, status, code: None,
+        trace: Trace | None = None,
     ) -> None:
         self._exact = {path: methods for path, methods in routes.items() if not path.endswith("/*")}
         self._below = [(path[:-1], methods) for path, methods in routes.items() if path.endswith("/*")]
         self._start = start
         self._stop = stop
         self._refused = refused
+        self._trace = trace
         self.start_failure: StrataError | None = None
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await (self._http if self._trace is None else self._traced)(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1003})
+
+    async def _traced(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        assert self._trace is not None
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in _TRACE_HEADERS
+        }
+        with self._trace.request(scope["method"], self._route(scope["path"]), headers) as answered:
+
+            async def telling_send(message: MutableMapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    answered(message["status"])
+                await send(message)
+
+            await self._http(scope, receive, telling_send)
 
     async def _http(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         started = False

@@ -9,6 +9,7 @@ from stratacache.settings.loading import (
     server_secret,
 )
 from stratacache.settings.mask import mask_url
+from stratacache.settings.observe import ObserveSettings, OtelSettings
 from stratacache.settings.prices import PACKAGED as PACKAGED_PRICES
 from stratacache.settings.prices import Price
 from stratacache.settings.rules import addresses, alias_chain, is_loopback, is_pattern, matches
@@ -49,7 +50,9 @@ __all__ = [
     "ExactSettings",
     "KvSettings",
     "MatchSettings",
+    "ObserveSettings",
     "OpenAISettings",
+    "OtelSettings",
     "Price",
     "RemoteSettings",
     "SceneSettings",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import urlsplit
 
+from stratacache.settings.observe import OtelSettings
 from stratacache.settings.section import Section
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.source import Path, Problem
@@ -73,6 +74,8 @@ def check_section(section: Section) -> Found:
         yield from _semantic(section)
     elif isinstance(section, MatchSettings):
         yield from _match(section)
+    elif isinstance(section, OtelSettings):
+        yield from _otel(section)
     elif isinstance(section, PromptSettings) and section.enabled:
         yield ("enabled",), "true is not available in this version; set it to false or leave it out"
 
@@ -105,6 +108,21 @@ def _auth(auth: AuthSettings) -> Found:
         seen.setdefault(key.key_hash, index)
         if not key.rights:
             yield ("keys", index, "rights"), "names no right; use [chat], [admin] or both"
+
+
+def _otel(otel: OtelSettings) -> Found:
+    try:
+        parts = urlsplit(otel.endpoint)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        yield ("endpoint",), "must be an http(s) URL with a host, such as http://127.0.0.1:4318"
+    elif parts.username or parts.password or parts.query:
+        yield (
+            ("endpoint",),
+            "must hold no credentials: give them in the environment variable OTEL_EXPORTER_OTLP_HEADERS",
+        )
 
 
 def _upstream(upstream: UpstreamBase) -> Found:

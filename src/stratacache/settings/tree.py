@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from stratacache.settings.mask import masked
+from stratacache.settings.observe import ObserveSettings
 from stratacache.settings.section import (
     DAY,
     GIB,
@@ -384,6 +385,7 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     versions: VersionsSettings = VersionsSettings()
     audit: AuditSettings = AuditSettings()
+    observe: ObserveSettings = ObserveSettings()
     prices: Annotated[
         str | None, Meta(description="file of what models cost; its rows go before the packaged examples")
     ] = None

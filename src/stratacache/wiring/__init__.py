@@ -50,6 +50,7 @@ from stratacache.wiring.accounts import build_ledger, build_prices, cheapened, l
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
+from stratacache.wiring.tracing import open_tracing
 from stratacache.wiring.upstreams import build_upstreams
 from stratacache.workers.link import Link
 
@@ -84,7 +85,8 @@ class System:
         self.metrics = Metrics(tenants=labelled_tenants(settings))
         self.prices = build_prices(settings)
         self.ledger = build_ledger(settings, clock)
-        self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings))
+        self.tracing = open_tracing(settings)
+        self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings), self.tracing)
         self._breakers: dict[str, Callable[[], BreakerState]] = {}
         self.metrics.watch(
             "stratacache_breaker_state",
@@ -272,6 +274,7 @@ class System:
             start=self.start,
             stop=self.stop,
             refused=self.metrics.refused,
+            trace=self.tracing,
         )
 
     def _build_reindexing(self, authenticator: Authenticator, clock: Clock) -> Reindexing:
@@ -341,6 +344,8 @@ class System:
                 await shared.close()
         await self.store.close()
         await self.ledger.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
         if self.audit is not None:
             self.audit.close()
         if self.link is not None:
