@@ -78,7 +78,7 @@ test-vllm: $(VENV)/.dev vllm ## two replicas of real vLLM behind the gateway
 	@STRATACACHE_RESULTS=benchmarks/results/vllm_replicas.json $(BIN)/pytest -m peers tests/peers -s
 
 stress: $(VENV)/.dev $(VENV)/.servers ## the soaks
-	@$(BIN)/pytest tests/stress
+	@STRATACACHE_RESULTS=benchmarks/results/engine_soak.json $(BIN)/pytest tests/stress
 
 bench: $(VENV)/.dev ## side-by-side benchmarks; raw output goes to benchmarks/results
 	@$(BIN)/python -m benchmarks

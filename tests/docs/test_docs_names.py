@@ -118,11 +118,31 @@ def test_every_requirement_has_its_row_and_state() -> None:
         assert len(row) == 4, row[0]
 
 
+PROOF = re.compile(r"`(\S+\.py)(?:::(\w+))?`")
+
+
+def assert_exist(proofs: list[tuple[str, str]]) -> None:
+    for file, name in proofs:
+        path = ROOT / "tests" / file
+        assert path.is_file(), file
+        assert not name or f"def {name}(" in path.read_text(encoding="utf-8"), f"{file}::{name}"
+
+
 def test_every_proof_of_a_requirement_exists() -> None:
     for number, _, state, proof in requirement_rows():
-        proofs = re.findall(r"`(\S+\.py)(?:::(\w+))?`", proof)
+        proofs = PROOF.findall(proof)
         assert proofs or not state.startswith("done"), number
-        for file, name in proofs:
-            path = ROOT / "tests" / file
-            assert path.is_file(), f"{number}: {file}"
-            assert not name or f"def {name}(" in path.read_text(encoding="utf-8"), f"{number}: {file}::{name}"
+        assert_exist(proofs)
+
+
+def test_every_known_fault_of_other_engines_has_a_test() -> None:
+    rows = [
+        line
+        for line in section(GUIDE / "engine.md", "### Known faults of other engines").splitlines()
+        if "|" in line
+    ]
+    proofs = [PROOF.findall(row) for row in rows[2:]]
+    assert len(proofs) == 14
+    for each in proofs:
+        assert each
+        assert_exist(each)

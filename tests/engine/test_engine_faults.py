@@ -229,3 +229,29 @@ def test_a_full_waiting_line_refuses() -> None:
     with pytest.raises(Overloaded):
         engine.add(greedy("b", words(5), 1))
     Answers(engine).run()
+
+
+@pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1])
+def test_no_block_is_lost_with_each_request(length: int) -> None:
+    """A leak of one block a request shows after as many requests as there are blocks."""
+    engine = tiny_engine(num_blocks=12)
+    for number in range(40):
+        Answers(engine).run(greedy(str(number), words(length, number), 2))
+    stats = engine.stats()
+    assert (stats.blocks_active, stats.blocks_free + stats.blocks_cached) == (0, 12)
+    engine.reset_prefix_cache()
+    assert engine.stats().blocks_free == 12
+
+
+def test_a_chat_without_a_limit_keeps_nobody_out() -> None:
+    engine = tiny_engine(max_context=96)
+    engine.add(greedy("endless", words(5), 96))
+    answers = Answers(engine)
+    for number in range(8):
+        engine.add(greedy(str(number), words(9, number), 4))
+        while str(number) not in answers.reasons:
+            answers.step()
+        assert "endless" not in answers.reasons
+        assert answers.tokens[str(number)] == expected(words(9, number), 4)
+    answers.run()
+    assert answers.reasons["endless"] == "length"
