@@ -151,7 +151,8 @@ opinion on such a pair; a question's vector."""
 class Call(msgspec.Struct, frozen=True, gc=False):
     """A call that was answered in full, with whatever ``status``, after ``seconds``.
 
-    ``tenant`` is for whom, "" where the gateway called for itself. ``upstream`` is its configured name.
+    ``tenant`` is for whom, "" where the gateway called for itself. ``upstream`` is its configured name. ``limit`` is
+    the longest answer, in tokens, that was asked for, None where the request names none.
     """
 
     upstream: str
@@ -162,6 +163,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     endpoint: str = ""
     status: int = 200
     seconds: float = 0.0
+    limit: int | None = None
 
 
 class Saving(msgspec.Struct, frozen=True, gc=False):

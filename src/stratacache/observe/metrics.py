@@ -102,6 +102,10 @@ class Metrics:
             self._prompt_tokens["write"] += usage.written or 0
             self._prompt_tokens["fresh"] += usage.fresh or 0
             self._counters["completion_tokens"][""] += usage.completion or 0
+            if call.limit is not None and usage.completion is not None:
+                limits = self._counters["limits"]
+                limits["allowed"] += call.limit
+                limits["used"] += usage.completion
         if bill is None:
             return
         amounts["spent_usd"][call.purpose] += bill.spent

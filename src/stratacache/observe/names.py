@@ -29,6 +29,11 @@ COUNTERS: Mapping[str, Counter] = {
     "saved": Counter("stratacache_saved_tokens", "Tokens no upstream was asked for.", ("tier",)),
     "prompt_tokens": Counter("stratacache_prompt_tokens", "Prompt tokens sent.", ("kind",)),
     "completion_tokens": Counter("stratacache_completion_tokens", "Completion tokens received."),
+    "limits": Counter(
+        "stratacache_completion_limit_tokens",
+        "Of calls that limit their answer: the tokens that were allowed, and that were used.",
+        ("kind",),
+    ),
     "writeback": Counter("stratacache_writeback", "Settled write-backs.", ("result",)),
     "withheld": Counter("stratacache_withheld", "Answers not stored, by reason.", ("reason",)),
     "events": Counter("stratacache_events", "What happened beside answering.", ("event",)),

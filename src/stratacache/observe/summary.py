@@ -27,6 +27,7 @@ def summarise(figures: Figures) -> dict[str, JSON]:
         "upstream_calls": {name: sum(h.counts) for name, h in times["upstream"].items()},
         "prompt_tokens": dict(counted["prompt_tokens"]),
         "completion_tokens": counted["completion_tokens"].get("", 0),
+        "completion_limits": dict(counted["limits"]),
         "saved_tokens": dict(counted["saved"]),
         "singleflight_followers": counted["events"].get("follower", 0),
         "writeback": dict(counted["writeback"]),

@@ -220,7 +220,14 @@ def _made(request: Request, flight: Flight, landing: Landing, purpose: Purpose, 
         endpoint=request.endpoint,
         status=flight.head.status if flight.head is not None else 0,
         seconds=seconds,
+        limit=_limit(request.body),
     )
+
+
+def _limit(body: Mapping[str, JSON]) -> int | None:
+    """The longest answer in tokens that ``body`` asks for."""
+    limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens")]
+    return next((one for one in limits if type(one) is int and one > 0), None)
 
 
 def _is_for_others(plan: Plan) -> bool:
