@@ -33,9 +33,12 @@ _SHOWN: Final = 48  # characters of an excerpt
 
 
 class Print(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a segment. ``digest`` stands for its content and role, ``members`` for the same in any order
-    of JSON members, ``pieces`` (8 bytes each) for its starts of 128, 256, ... bytes. ``thinking``: it is a reasoning
-    block; ``answer``: the model wrote it. The hashes are those of this process."""
+    """What is kept of a segment.
+
+    ``digest`` stands for its content and role, ``members`` for its content with JSON members in any order, ``pieces``
+    (8 bytes each) for its first 128, 256, ... bytes. ``name`` stands for a tool's. ``thinking``: it is a reasoning
+    block; ``answer``: the model wrote it. The hashes are those of this process.
+    """
 
     kind: Kind
     index: int
@@ -44,6 +47,7 @@ class Print(msgspec.Struct, frozen=True, gc=False):
     members: int
     tokens: int
     pieces: bytes
+    name: int = 0
     thinking: bool = False
     answer: bool = False
 
@@ -73,25 +77,36 @@ class Prints:
 
     def __init__(self, most: int = 8192) -> None:
         self._most = most
-        self._known: dict[int, tuple[int, bytes, bool]] = {}
+        self._known: dict[tuple[int, int, int], Print] = {}
 
     def of(self, segments: Sequence[Segment]) -> list[Print]:
         """One print for each segment. Mutates the memory only."""
         made = []
         for one in segments:
-            digest = hash((one.role, one.part == 0, one.content))
-            known = self._known.get(digest)
+            key = hash((one.role, one.content)), one.index, one.part
+            known = self._known.get(key)
             if known is None:
                 if len(self._known) >= self._most:
                     self._known.clear()
-                known = (_members(one.content), _pieces(one.content), _is_thinking(one.content))
-                self._known[digest] = known
-            members, pieces, thinking = known
-            answer = one.role == "assistant"
-            made.append(
-                Print(one.kind, one.index, one.part, digest, members, one.tokens, pieces, thinking, answer)
-            )
+                known = self._known[key] = _print(one, hash((key[0], one.kind, one.part == 0)))
+            made.append(known)
         return made
+
+
+def _print(one: Segment, digest: int) -> Print:
+    content = one.content
+    return Print(
+        one.kind,
+        one.index,
+        one.part,
+        digest,
+        _members(content),
+        one.tokens,
+        _pieces(content),
+        hash(_name(content)) if one.kind == "tool" else 0,
+        _is_thinking(content),
+        one.role == "assistant",
+    )
 
 
 def diverges(
@@ -181,6 +196,12 @@ def _pieces(content: bytes) -> bytes:
 def _members(content: bytes) -> int:
     """A hash that the order of members and items does not change."""
     return hash(tuple(sorted(content.translate(_BRACKETS).split(b","))))
+
+
+def _name(content: bytes) -> bytes:
+    """What stands as a tool's name first, or all of it."""
+    found = content.find(b'"name":"')
+    return content[found + 8 : content.find(b'"', found + 8)] if found >= 0 else content
 
 
 def _is_thinking(content: bytes) -> bool:

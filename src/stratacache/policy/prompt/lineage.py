@@ -83,7 +83,7 @@ class Lineages:
             for name in ("model", *SETTINGS)
             if name in settings
         }
-        own, shared = _keys(owner, conversation, segments)
+        own, shared = _keys(owner, conversation, segments, prints)
         earlier = self._earlier.get(own)
         if earlier is not None:
             found = diverges(earlier.prints, prints, segments)
@@ -126,9 +126,11 @@ class Lineages:
             self._kept -= len(dropped.prints)
 
 
-def _keys(owner: str, conversation: str, segments: Sequence[Segment]) -> tuple[int, list[int]]:
+def _keys(
+    owner: str, conversation: str, segments: Sequence[Segment], prints: Sequence[Print]
+) -> tuple[int, list[int]]:
     """The key of the prompt's own lineage, and those of its family, the surest first."""
-    tools = sorted(_name(one.content) for one in segments if one.kind == "tool")
+    tools = sorted([one.name for one in prints if one.kind == "tool"])
     system = b"".join(one.content for one in segments if one.kind == "system")
     first = next((one.content for one in segments if one.kind == "message" and one.role == "user"), b"")
     own = hash((owner, "named", conversation)) if conversation else hash((owner, "opened", first))
@@ -147,16 +149,10 @@ def _answers(prints: Sequence[Print]) -> set[int]:
     return {one.members for one in prints if one.answer}
 
 
-def _families(tools: Sequence[bytes], system: bytes) -> Iterator[tuple[str, bytes]]:
-    names = b"\0".join(tools)
+def _families(tools: Sequence[int], system: bytes) -> Iterator[tuple[str, bytes]]:
+    names = hash(tuple(tools)).to_bytes(8, "little", signed=True)
     if system:
         yield "start", names + _VARYING.sub(b"0", system[:_EDGE])
         yield "end", names + _VARYING.sub(b"0", system[-_EDGE:])
     elif tools:
         yield "tools", names
-
-
-def _name(content: bytes) -> bytes:
-    """What stands as its name first, or all of it."""
-    found = content.find(b'"name":"')
-    return content[found + 8 : content.find(b'"', found + 8)] if found >= 0 else content
