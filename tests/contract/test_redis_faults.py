@@ -283,10 +283,12 @@ async def test_a_replica_is_not_asked() -> None:
 
 
 async def test_a_master_that_becomes_a_replica_is_asked_no_more_and_again_when_it_is_a_master() -> None:
-    with RedisServer(options=_QUICK) as other, RedisServer(options=_QUICK) as server:
+    with RedisServer(options=_QUICK) as gone:
+        nobody = gone.port  # whose data would take the place of the replica's
+    with RedisServer(options=_QUICK) as server:
         async with instance(server.url) as backend:
             entry = await stored(backend.store)
-            server.command("REPLICAOF", "127.0.0.1", other.port)
+            server.command("REPLICAOF", "127.0.0.1", nobody)
             with pytest.raises(StoreError, match="READONLY"):
                 await backend.store.put(DIGEST, entry)
             with pytest.raises(StoreError, match="replica"):

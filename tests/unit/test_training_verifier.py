@@ -18,7 +18,7 @@ from stratacache.training.recipe import AS_IT_IS, calibrate, combine, make_verif
 from stratacache.training.verifier import LONGEST, Example, Recipe, Sampler, load, load_data, score, train
 
 TOWNS = ("Leeds", "York", "Oslo", "Lima", "Cairo", "Delhi", "Perth", "Quito", "Rome", "Kyoto")
-RECIPE = Recipe(pairs=64, batch=16, natural_first=16, vocabulary=1500, per_rule=2)
+RECIPE = Recipe(pairs=64, batch=16, natural_first=16, vocabulary=1500, per_rule=2, per_rule_unseen=2)
 
 
 @pytest.fixture(scope="module")

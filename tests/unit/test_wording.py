@@ -10,6 +10,7 @@ from stratacache.policy.wording import MAX_CHARS, plain_wording
 
 SAME = [
     ("Hi, how can I reset my password? Thanks!", "How do I reset my password?"),
+    ("What's a PIN, 如何重置", "what is a PIN, 怎么重置"),
     ("Hello there! How to reset my password", "how do i reset my password"),
     ("Could you please tell me how to boil an egg?", "How do I boil an egg"),
     ("I'd like to know what the capital of Peru is", "what the capital of Peru is"),

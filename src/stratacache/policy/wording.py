@@ -90,6 +90,6 @@ def plain_wording(question: str) -> str:
     if opening is not None:
         new = "how to " if opening.re is _HOW else f"{opening[1]} is "
         text = new + text[opening.end() :]
-    elif not _WHY_CHINESE.search(text):
+    if not _WHY_CHINESE.search(text):
         text = _HOW_CHINESE.sub("怎么", text)
     return text[:1].lower() + text[1:]

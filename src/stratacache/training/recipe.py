@@ -76,7 +76,7 @@ def finish(data: Data, work: Path, out: Path) -> list[Measured]:
 
 def recalibrate(manifest: Path, root: Path, folder: Path) -> Calibration:
     """Fit the card of the verifier in ``folder`` anew, to the pairs of ``manifest`` that none is trained on."""
-    return fit_card(load_data(manifest, root, Recipe(per_rule=1)).natural.dev, folder)
+    return fit_card(load_data(manifest, root, Recipe(per_rule=1, per_rule_unseen=1)).natural.dev, folder)
 
 
 def fit_card(pairs: Sequence[Pair], folder: Path) -> Calibration:

@@ -39,8 +39,8 @@ class Recipe(msgspec.Struct, frozen=True):
     """Everything that decides the weights, besides the data.
 
     ``pairs`` to train on in all; the first ``natural_first`` of them without synthetic ones, later a share of
-    ``synthetic`` is, made by at most ``per_rule`` uses of every rule. Sets of the domain ``leave_out`` are not
-    trained on, to see how the rest carries over.
+    ``synthetic`` is, made by at most ``per_rule`` uses of every rule; ``per_rule_unseen`` uses make the pairs that it
+    is measured by. Sets of the domain ``leave_out`` are not trained on, to see how the rest carries over.
     """
 
     seed: int = 20261202
@@ -48,6 +48,7 @@ class Recipe(msgspec.Struct, frozen=True):
     natural_first: int = 40_000
     synthetic: float = 0.35
     per_rule: int = 4000
+    per_rule_unseen: int = 150
     batch: int = 64
     rate: float = 1e-4
     head_rate: float = 5e-4
@@ -87,7 +88,7 @@ def load_data(manifest: Path, root: Path, recipe: Recipe) -> Data:
     sourced = [Sourced(text, language) for text, language in questions]
     made = (
         generate(recipe.seed, sourced, recipe.per_rule, part="train"),
-        generate(recipe.seed, sourced, 150, part="eval"),
+        generate(recipe.seed, sourced, recipe.per_rule_unseen, part="eval"),
     )
     train, unseen = (
         [Pair(p.q1, p.q2, p.label, p.language, "synthetic", p.rule) for p in part] for part in made

@@ -35,7 +35,7 @@ def generate(
 
     ``part="train"`` uses no held-out intent and no held-out lexicon entry, ``part="eval"`` only edits that hold one
     (rules without a lexicon work alike in both: give other questions). ``per_intent`` is by default a tenth of
-    ``count_per_rule``, at least 4.
+    ``count_per_rule``, at least 1.
     """
     by_language = {
         language: [q.text for q in questions if q.language == language] for language in ("en", "zh")
@@ -43,7 +43,7 @@ def generate(
     for rule in RULES:
         draw = Draw(Random(f"{seed} {part} {rule.language} {rule.name}"), part)
         yield from _pairs_of(rule, by_language[rule.language], count_per_rule, draw)
-    yield from grammar_pairs(seed, max(4, count_per_rule // 10) if per_intent is None else per_intent, part)
+    yield from grammar_pairs(seed, max(1, count_per_rule // 10) if per_intent is None else per_intent, part)
 
 
 def _pairs_of(rule: Rule, texts: Sequence[str], count: int, draw: Draw) -> Iterator[Pair]:
