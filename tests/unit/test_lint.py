@@ -217,3 +217,21 @@ def test_nothing_in_a_log_reaches_the_terminal_as_a_command(tmp_path: Path, caps
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, values)))
     main(["lint", "log.jsonl"])
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_what_the_gateway_could_mend_is_gone_when_it_is_stabilised(tmp_path: Path, capsys: Any) -> None:
+    values = []
+    for n, names in enumerate([("a", "b"), ("b", "a"), ("a", "b")]):
+        turns = [one for i in range(n) for one in ({**USER, "content": f"{i}?"}, said(SO))]
+        system = f"Now: 2026-12-03T14:05:1{n}Z\n用户：张三\n{TEXT}"
+        values.append(
+            {
+                "model": "m",
+                "system": system,
+                "tools": tools(*names, turned=n == 1),
+                "messages": [*turns, USER],
+            }
+        )
+    assert codes(lint(tmp_path / "log.jsonl", *values, capsys=capsys)[1])
+    code, report = lint(tmp_path / "log.jsonl", *values, capsys=capsys, args=("--stabilised",))
+    assert (code, report["findings"]) == (0, [])

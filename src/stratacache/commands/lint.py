@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = """example:
   stratacache lint requests.jsonl
   stratacache lint system-prompt.txt --json
-  stratacache lint requests.jsonl --minimum 4096
+  stratacache lint requests.jsonl --stabilised --minimum 4096
 
 The file is a log with a request a line (in OpenAI's chat or Anthropic's messages form, or a record that holds one as
 request or body), a single request, or a system prompt as text. Lines of one conversation are compared with each other:
@@ -32,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minimum", type=_positive, default=1024, metavar="TOKENS",
         help="the shortest prefix that the provider caches (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--stabilised",
+        action="store_true",
+        help="as the gateway would send it with tiers.prompt.canonicalise and relocate_volatile",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -46,10 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from stratacache.lab.lint import lint
     from stratacache.lab.lint_input import UnreadableInput, read
     from stratacache.lab.lint_rules import Limits
+    from stratacache.policy.prompt.stable import Options
 
     saving = _savings(args.config)
     try:
-        report = lint(read(args.file), Limits(minimum=args.minimum), saving)
+        options = Options(canonicalise=args.stabilised, relocate_volatile=args.stabilised)
+        report = lint(read(args.file), Limits(minimum=args.minimum), saving, options)
     except UnreadableInput as error:
         print(f"stratacache: {error}", file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ from stratacache.lab.lint_rules import CODES, RULES, Evidence, Limits, Severity,
 from stratacache.policy.prompt.divergence import Divergence, masked
 from stratacache.policy.prompt.lineage import Lineages
 from stratacache.policy.prompt.segments import Segment, segments_of
+from stratacache.policy.prompt.stable import Options, stabilise, without_note
 from stratacache.policy.prompt.volatile import volatile_in
 
 MAX_SKIPPED: Final = 5  # told one by one
@@ -59,8 +60,13 @@ class _Tally(msgspec.Struct):
     usd: float | None = None
 
 
-def lint(prompts: Iterable[Prompt | Skipped], limits: Limits, saving: Saving) -> Report:
-    """Check each prompt by itself and against the earlier one that it should go on from."""
+def lint(
+    prompts: Iterable[Prompt | Skipped], limits: Limits, saving: Saving, options: Options | None = None
+) -> Report:
+    """Check each prompt by itself and against the earlier one that it should go on from.
+
+    With ``options`` as the gateway would send it with them on.
+    """
     tallies: dict[tuple[str, str, str], _Tally] = {}
     lineages = Lineages()
     count = tokens = skipped = 0
@@ -71,7 +77,8 @@ def lint(prompts: Iterable[Prompt | Skipped], limits: Limits, saving: Saving) ->
             if len(first_skipped) < MAX_SKIPPED:
                 first_skipped.append(one)
             continue
-        segments = segments_of(one.body, one.form)
+        body, _ = stabilise(one.body, one.form, options or Options())
+        segments = without_note(segments_of(body, one.form))
         count += 1
         tokens += sum(each.tokens for each in segments)
         for evidence in alone(one, segments, limits):

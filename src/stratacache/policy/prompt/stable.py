@@ -10,10 +10,13 @@ from typing import Final
 
 import msgspec
 
-from stratacache.policy.prompt.segments import MARK, Form
+from stratacache.policy.prompt.segments import MARK, Form, Segment
 from stratacache.policy.prompt.volatile import volatile_in
 from stratacache.types import JSON
 
+_NOTE: Final = "(For the system prompt:"
+_NOTE_ZH: Final = "（系统提示中的值："
+_NOTES: Final = tuple(f'{{"text":"{note}'.encode() for note in (_NOTE, _NOTE_ZH))
 _SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 
 # JSON Schema 2020-12: keywords whose value is a schema, a list of schemas, a schema by name. All else is a value.
@@ -94,6 +97,11 @@ def restore(body: Mapping[str, JSON], changes: Changes) -> Mapping[str, JSON]:
         text = _at(made, one.path)
         made = _replaced(made, one.path, text.replace(one.placeholder, one.text, 1))
     return made
+
+
+def without_note(segments: Sequence[Segment]) -> list[Segment]:
+    """``segments`` of a stabilised body but for what was moved: it is in no prefix that comes again."""
+    return [one for one in segments if not one.content.startswith(_NOTES)]
 
 
 def canonical_tools(tools: Sequence[JSON]) -> list[JSON]:
@@ -197,9 +205,9 @@ def _noted(content: JSON, moved: Sequence[Moved]) -> list[JSON]:
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     if all(_is_chinese(one.placeholder) for one in moved):
         lines = "\n".join(f"值{number}：{one.text}" for number, one in enumerate(moved, 1))
-        return [*parts, {"type": "text", "text": f"（系统提示中的值：\n{lines}）"}]
+        return [*parts, {"type": "text", "text": f"{_NOTE_ZH}\n{lines}）"}]
     lines = "\n".join(f"value {number}: {one.text}" for number, one in enumerate(moved, 1))
-    return [*parts, {"type": "text", "text": f"(For the system prompt:\n{lines})"}]
+    return [*parts, {"type": "text", "text": f"{_NOTE}\n{lines})"}]
 
 
 def _last_user(messages: JSON) -> int | None:
