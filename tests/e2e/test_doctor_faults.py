@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.e2e.test_reindex import ASKED, STORED, config, parts
 from tests.fakes.upstream import FakeUpstream, Reply
 from tests.gateway_process import run, serving, upstream_of
@@ -18,7 +18,8 @@ from tests.semantic_kit import Embedder
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
-from stratacache.errors import ModelError
+from stratacache.errors import ModelError, StoreError
+from stratacache.types import Entry, PutResult
 
 pytest_plugins = ["tests.servers.fixtures"]
 
@@ -40,9 +41,8 @@ async def doctor(
 async def test_a_gateway_that_is_well(fake: FakeUpstream, tmp_path: Path) -> None:
     async with running_gateway(fake) as gateway:
         await gateway.ask(question())
-        gateway.clock.jump(time.time() - gateway.clock.now())
         told = await doctor(tmp_path, gateway=gateway)
-        assert set(told) == {"states"}
+        assert set(told) == {"states", "clocks"}  # the test's clock is of 2023
         unseen = {name for name, state in told["states"].items() if state == "unknown"}
         assert unseen == {
             "embedder changed", "index and store", "threshold drift", "block leak", "redis slow", "redis memory",
@@ -50,10 +50,16 @@ async def test_a_gateway_that_is_well(fake: FakeUpstream, tmp_path: Path) -> Non
         }  # fmt: skip
 
 
-async def test_a_clock_that_is_wrong(fake: FakeUpstream, tmp_path: Path) -> None:
-    async with running_gateway(fake) as gateway:  # its clock is of 2023
-        told = await doctor(tmp_path, gateway=gateway)
-        assert gateway.root in told["clocks"]["evidence"]
+async def test_clocks_are_compared_with_this_machine_and_with_each_other(
+    fake: FakeUpstream, tmp_path: Path
+) -> None:
+    upstreams = {"upstreams": [upstream_of(fake)]}
+    (tmp_path / "right").mkdir()
+    with serving(tmp_path / "right", upstreams) as right:
+        assert "clocks" not in await doctor(tmp_path, "--url", right.root)
+        async with running_gateway(fake) as wrong:
+            told = await doctor(tmp_path, "--url", right.root, "--beside", wrong.root)
+            assert f"{wrong.root} -" in told["clocks"]["evidence"]
 
 
 async def test_an_upstream_that_is_gone_and_scenes_without_jitter(fake: FakeUpstream, tmp_path: Path) -> None:
@@ -177,7 +183,6 @@ async def test_redis_that_is_full(fake: FakeUpstream, tmp_path: Path) -> None:
             told = await doctor(tmp_path, gateway=gateway, store=server.url)
             assert "policy noeviction" in told["redis memory"]["evidence"]
             assert " 0 refused" not in told["redis memory"]["evidence"]
-            assert "reached the store" in told["write-back"]["evidence"]
         server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         with server.connect() as connection:
             for number in range(80):
@@ -185,6 +190,20 @@ async def test_redis_that_is_full(fake: FakeUpstream, tmp_path: Path) -> None:
         told = await doctor(tmp_path, store=server.url)
         assert "policy allkeys-lru" in told["redis memory"]["evidence"]
         assert " 0 evicted" not in told["redis memory"]["evidence"]
+
+
+async def test_answers_that_do_not_reach_the_store(
+    fake: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses(digest: bytes, entry: Entry) -> PutResult:
+        raise StoreError("the disk is full")
+
+    async with running_gateway(fake) as gateway:
+        monkeypatch.setattr(gateway.system.store, "put", refuses)
+        await gateway.ask(question())
+        assert await gateway.system.writeback.drain(30)
+        told = await doctor(tmp_path, gateway=gateway)
+        assert told["write-back"]["evidence"] == "0 of 1 reached the store"
 
 
 async def test_a_file_that_was_damaged(fake: FakeUpstream, tmp_path: Path) -> None:
