@@ -6,12 +6,14 @@ from stratacache.settings.loading import (
     json_schema,
     load,
     read_prices,
+    read_providers,
     server_secret,
 )
 from stratacache.settings.mask import mask_url
 from stratacache.settings.observe import ObserveSettings, OtelSettings
 from stratacache.settings.prices import PACKAGED as PACKAGED_PRICES
 from stratacache.settings.prices import Price
+from stratacache.settings.providers import CacheRule, Life, Provider, ProviderTable
 from stratacache.settings.rules import addresses, alias_chain, is_loopback, is_pattern, matches
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.store_urls import ONE_PROCESS, SCHEMES, path_of, scheme_of, store_problem
@@ -46,14 +48,18 @@ __all__ = [
     "AuditSettings",
     "AuthKey",
     "AuthSettings",
+    "CacheRule",
     "EmbeddedSettings",
     "ExactSettings",
     "KvSettings",
+    "Life",
     "MatchSettings",
     "ObserveSettings",
     "OpenAISettings",
     "OtelSettings",
     "Price",
+    "Provider",
+    "ProviderTable",
     "RemoteSettings",
     "SceneSettings",
     "SemanticSettings",
@@ -74,6 +80,7 @@ __all__ = [
     "matches",
     "path_of",
     "read_prices",
+    "read_providers",
     "scheme_of",
     "server_secret",
     "store_problem",

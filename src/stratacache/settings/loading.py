@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -12,7 +13,10 @@ import msgspec
 from stratacache.errors import SettingsError
 from stratacache.settings.decode import MISSING, Decoder
 from stratacache.settings.prices import Price, PriceFile
+from stratacache.settings.providers import PACKAGED as PACKAGED_PROVIDERS
+from stratacache.settings.providers import ProviderTable, table_problems
 from stratacache.settings.rules import check_tree
+from stratacache.settings.section import Section
 from stratacache.settings.semantic import SemanticSettings
 from stratacache.settings.source import (
     MAX_BYTES,
@@ -50,6 +54,7 @@ def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Set
         problems += check_tree(settings)
         problems += _key_problems(settings, environ)
         problems += _price_problems(settings)
+        problems += _provider_problems(settings)
     if problems:
         raise SettingsError(report(problems, origins))
     return _with_built_in_scenes(settings)
@@ -99,15 +104,32 @@ def server_secret(settings: Settings, environ: Mapping[str, str]) -> bytes | Non
 
 def read_prices(file: FilePath) -> tuple[Price, ...]:
     """The rows of a price table. Raises SettingsError: one line a problem, with its place and the key's path."""
+    prices: tuple[Price, ...] = _read_table(file, PriceFile)[0].prices
+    return prices
+
+
+def read_providers(path: str | None) -> ProviderTable:
+    """The rules of providers' caches in the file ``path``, None for those that are packaged. Raises SettingsError as
+    :func:`read_prices`."""
+    file = PACKAGED_PROVIDERS if path is None else FilePath(path).expanduser()
+    read, origins = _read_table(file, ProviderTable)
+    problems = list(table_problems(read))
+    if problems:
+        raise SettingsError(report(problems, origins))
+    table: ProviderTable = read
+    return table
+
+
+def _read_table(file: FilePath, kind: type[Section]) -> tuple[Any, Origins]:
+    """The whole of a file that has one section."""
     origins = Origins(str(file))
     tree, problems = _read(file, origins)
     decoder = Decoder()
-    read = decoder.section(PriceFile, tree, ())
+    read = decoder.section(kind, tree, ())
     problems += decoder.problems
     if problems or read is MISSING:
         raise SettingsError(report(problems, origins))
-    prices: tuple[Price, ...] = read.prices
-    return prices
+    return read, origins
 
 
 def json_schema() -> dict[str, Any]:
@@ -194,6 +216,31 @@ def _price_problems(settings: Settings) -> list[Problem]:
     except SettingsError as error:
         return [Problem(("prices",), f"cannot be used:\n{error}")]
     return []
+
+
+def _provider_problems(settings: Settings) -> list[Problem]:
+    named = [
+        one for one in settings.upstreams if isinstance(one, RemoteSettings) and one.provider is not None
+    ]
+    if settings.tiers.prompt.rules is None and not named:
+        return []
+    try:
+        names = [one.name for one in read_providers(settings.tiers.prompt.rules).providers]
+    except SettingsError as error:
+        return [Problem(("tiers", "prompt", "rules"), f"cannot be used:\n{error}")]
+    return [
+        Problem(
+            ("upstreams", i, "provider"),
+            f"must be one of {', '.join(names)}; got {one.provider!r}{_near(one.provider, names)}",
+        )
+        for i, one in enumerate(settings.upstreams)
+        if isinstance(one, RemoteSettings) and one.provider is not None and one.provider not in names
+    ]
+
+
+def _near(given: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _usable(key: str, source: str) -> str:

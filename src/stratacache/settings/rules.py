@@ -21,7 +21,6 @@ from stratacache.settings.tree import (
     ExactSettings,
     MatchSettings,
     OpenAISettings,
-    PromptSettings,
     RemoteSettings,
     SceneSettings,
     Settings,
@@ -76,8 +75,6 @@ def check_section(section: Section) -> Found:
         yield from _match(section)
     elif isinstance(section, OtelSettings):
         yield from _otel(section)
-    elif isinstance(section, PromptSettings) and section.enabled:
-        yield ("enabled",), "true is not available in this version; set it to false or leave it out"
 
 
 def check_tree(settings: Settings) -> Iterator[Problem]:

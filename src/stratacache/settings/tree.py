@@ -137,6 +137,10 @@ class RemoteSettings(UpstreamBase, frozen=True, kw_only=True):
     first_byte_timeout: (
         Annotated[float, duration("an answer must begin within; null: within timeout", 0.001, DAY)] | None
     ) = None
+    provider: Annotated[
+        str | None,
+        meta("whose rules its prompt cache follows; null: by the host's name", WORD, pattern=WORD_PATTERN),
+    ] = None
 
 
 class OpenAISettings(RemoteSettings, frozen=True, kw_only=True, tag_field="kind", tag="openai"):
@@ -246,9 +250,14 @@ class ExactSettings(Section, frozen=True, kw_only=True):
 
 
 class PromptSettings(Section, frozen=True, kw_only=True):
-    """L3: the prefix repeats at a provider. Not available in this version."""
+    """L3: the prefix repeats at a provider."""
 
-    enabled: Annotated[bool, Meta(description="only false in this version")] = False
+    enabled: Annotated[bool, Meta(description="mark prefixes for the provider's cache where that pays")] = (
+        True
+    )
+    rules: Annotated[
+        str | None, Meta(description="file of the providers' rules, in place of the packaged ones")
+    ] = None
 
 
 class KvSettings(Section, frozen=True, kw_only=True):

@@ -1,0 +1,259 @@
+"""Where a request's prefix is marked for the provider's prompt cache, for how long, and whether at all. Pure.
+
+Costs are in plain input tokens. A token whose prefix comes again with chance p within the life of an entry costs, in the
+long run and per request, ``p * read + (1 - p) * write`` when it is marked and about 1 when it is not; the same bound
+follows from one decision: writing now costs ``write - 1`` more and saves ``write - read`` if the prefix comes again. So
+with Anthropic's prices five minutes pay from p = 0.22 on, an hour from p = 0.53 on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from stratacache.policy.prompt.reuse import Kind, Reuse
+from stratacache.settings import CacheRule
+
+ANCHOR_EVERY = 15
+"""Positions between anchors in the history: a provider looks back 20, and one turn may add several."""
+
+Part = Literal["tools", "system", "messages"]
+Decision = Literal[
+    "marked", "keyed", "no_gain", "short", "own_marks", "automatic", "unknown", "refused", "failed"
+]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """A request as positions in the provider's order: tools, system, messages.
+
+    ``sums[i]`` are the tokens up to and including position i (estimated), ``digests[i]`` stands for that prefix,
+    ``markable[i]`` tells whether the position can carry a mark. ``tools`` and ``system`` are the numbers of positions
+    up to the end of each. ``marked``: the client's own marks are in it. ``answered``: it holds an answer of the model.
+    """
+
+    sums: Sequence[int]
+    digests: Sequence[bytes]
+    markable: Sequence[bool]
+    tools: int
+    system: int
+    marked: bool
+    answered: bool
+
+    @property
+    def family(self) -> bytes:
+        """The prefix of tools and system, b"" without."""
+        return self.digests[self.system - 1] if self.system else b""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A mark at a position. ``tokens`` of its prefix; ``chances`` for each life of the rule that it comes again."""
+
+    position: int
+    ttl: str
+    seconds: float
+    part: Part
+    tokens: int
+    chances: tuple[float, ...]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is done with one request, and why.
+
+    ``gain`` is the expected gain in plain input tokens, against the request without marks. ``implicit`` is False when
+    the provider is told to write nothing but what is marked.
+    """
+
+    decision: Decision
+    why: str
+    marks: tuple[Mark, ...] = ()
+    gain: float = 0.0
+    implicit: bool = True
+
+
+class Candidate(msgspec.Struct):
+    """A position that may get a mark; ``live``: an entry of its prefix is believed to be there."""
+
+    position: int
+    tokens: int
+    chances: list[float]
+    live: bool
+    implicit: bool = False
+
+
+def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> Plan:
+    """The plan for a request of ``scope``. Mutates nothing: :func:`record` does, once the request is sent."""
+    if layout.marked:
+        return Plan("own_marks", "the client set marks of its own, which stay as they are")
+    if not layout.sums or layout.sums[-1] < rule.minimum:
+        total = layout.sums[-1] if layout.sums else 0
+        return Plan("short", f"about {total} tokens, fewer than the {rule.minimum} that this model caches")
+    if rule.style == "automatic":
+        return Plan("automatic", "the provider caches by itself and takes no marks")
+    if rule.style == "key":
+        return Plan("keyed", "the provider caches by itself; a key keeps the prefix on one machine")
+    candidates = _candidates(layout, rule, reuse, scope, now)
+    lives, saved = _best(candidates, rule)
+    marks = tuple(
+        _mark(layout, rule, one, life)
+        for one, life in zip(candidates, lives, strict=True)
+        if life is not None and not one.implicit
+    )
+    implicit = rule.style != "breakpoints" or any(
+        life is not None and one.implicit for one, life in zip(candidates, lives, strict=True)
+    )
+    if rule.style == "cache_control":
+        if not marks:
+            return Plan("no_gain", _no_gain(candidates, rule))
+        marks = _with_anchors(layout, rule, marks)
+    why = f"saves about {saved:.0f} plain tokens a request in the long run"
+    return Plan("marked" if marks or not implicit else "keyed", why, marks, saved, implicit)
+
+
+def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> None:
+    """Note that the request is sent: what it needs again, and where it goes on from what was seen."""
+    if not layout.sums:
+        return
+    lives = [life.seconds for life in rule.lives]
+    known = reuse.longest(layout.digests)
+    deep = reuse.node(layout.digests[known]) if known is not None and known >= layout.system else None
+    family, end = layout.family, len(layout.sums) - 1
+    if deep is None or deep.until <= now:
+        # What is read at a deeper point does not need these, and their time goes on.
+        for position in sorted({layout.tools - 1, layout.system - 1} - {-1}):
+            reuse.begin("shared", layout.digests[position], scope, b"", now, lives)
+    if known is not None and known >= layout.system:
+        reuse.begin("branch", layout.digests[known], scope, family, now, lives)
+    if end >= layout.system and known != end:
+        reuse.between(
+            layout.digests[(layout.system if known is None else max(known + 1, layout.system)) : end]
+        )
+        reuse.begin(_kind_of_end(layout), layout.digests[end], scope, family, now, lives)
+
+
+def settle(layout: Layout, plan: Plan, rule: CacheRule, reuse: Reuse, now: float) -> None:
+    """The answer to a request with ``plan`` began: what it marked is there from now on."""
+    deepest = True
+    for mark in reversed(plan.marks):
+        node = reuse.node(layout.digests[mark.position])
+        if node is None:
+            continue
+        if node.until > now:
+            # Only the longest entry is read, and a read is what keeps it.
+            if deepest:
+                node.wrote(now, node.life)
+            deepest = False
+        else:
+            node.wrote(now, mark.seconds)
+
+
+def _kind_of_end(layout: Layout) -> Kind:
+    return "continued" if layout.answered else "opening"
+
+
+def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> list[Candidate]:
+    """The positions worth a mark, in order; no more than the request may carry."""
+    known, end = reuse.longest(layout.digests), len(layout.sums) - 1
+    n, family = len(rule.lives), layout.family
+
+    def candidate(position: int, kind: Kind) -> Candidate | None:
+        if position < 0 or not layout.markable[position] or layout.sums[position] < rule.minimum:
+            return None
+        digest = layout.digests[position]
+        node = reuse.node(digest)
+        chances = reuse.chances(node.kind if node else kind, digest, scope, family, now, n)
+        return Candidate(position, layout.sums[position], chances, node is not None and node.until > now)
+
+    kind = _kind_of_end(layout)
+    last = next((i for i in range(end, layout.system - 1, -1) if layout.markable[i]), -1)
+    tail = candidate(last, kind)
+    system = candidate(layout.system - 1, "shared") if layout.system > layout.tools else None
+    tools = candidate(layout.tools - 1, "shared")
+    branch = candidate(known, "branch") if known is not None and layout.system <= known < last else None
+    if rule.style == "breakpoints" and tail is not None:
+        tail.implicit = True
+    # In the order of need; the end comes first, as all before it is written with it at no further cost.
+    wanted = [one for one in (tail, system, branch, tools) if one is not None]
+    return sorted(wanted[: rule.breakpoints], key=lambda one: one.position)
+
+
+def _best(candidates: Sequence[Candidate], rule: CacheRule) -> tuple[list[int | None], float]:
+    """For each candidate the life to mark it with, None for no mark, and what that saves in all.
+
+    Lives may only get shorter along the request, and after the last mark there is none. Least cost by dynamic
+    programming over (candidate, longest life still allowed).
+    """
+    n = len(rule.lives)
+    # States: 0 no mark, k the life k - 1. cost[k]: the least cost of all so far that ends in state k.
+    cost = [0.0] * (n + 1)
+    came: list[list[int]] = []
+    before, unmarked = 0, 0.0
+    for one in candidates:
+        tokens = one.tokens - before
+        before = one.tokens
+        plain = tokens * _plain(one, rule)
+        unmarked += plain
+        states = [plain] + [tokens * _marked(one, rule, k) for k in range(n)]
+        made, origin = [], []
+        for k, own in enumerate(states):
+            source = min(range(k, n + 1), key=lambda j: (cost[j], j))
+            made.append(cost[source] + own)
+            origin.append(source)
+        cost = made
+        came.append(origin)
+    state = min(range(n + 1), key=lambda j: (cost[j], j))
+    least = cost[state]
+    lives: list[int | None] = []
+    for origin in reversed(came):
+        lives.append(state - 1 if state else None)
+        state = origin[state]
+    return lives[::-1], unmarked - least
+
+
+def _plain(one: Candidate, rule: CacheRule) -> float:
+    """The cost of a token of a request without marks, which some providers cache too."""
+    again = one.chances[0]
+    return again * rule.unmarked_read + (1 - again) if rule.style == "cache_control" else 1.0
+
+
+def _marked(one: Candidate, rule: CacheRule, life: int) -> float:
+    """The cost of a marked token; of a prefix that is there it is read whatever life the mark says."""
+    if one.live:
+        return rule.read
+    if one.implicit and life > 0:
+        return float("inf")
+    again = one.chances[life]
+    return again * rule.read + (1 - again) * rule.lives[life].write
+
+
+def _mark(layout: Layout, rule: CacheRule, one: Candidate, life: int) -> Mark:
+    chosen = rule.lives[life]
+    part: Part = (
+        "tools" if one.position < layout.tools else "system" if one.position < layout.system else "messages"
+    )
+    return Mark(one.position, chosen.ttl, chosen.seconds, part, one.tokens, tuple(one.chances))
+
+
+def _with_anchors(layout: Layout, rule: CacheRule, marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Marks that are left go to the last multiples of 15 in the history: whoever saw nothing of the conversation, such
+    as another process, finds by them what was written. What they stand on is written anyway."""
+    end = marks[-1]
+    start = max([mark.position for mark in marks[:-1]] + [layout.system])
+    if end.part != "messages":
+        return marks
+    made = list(marks)
+    for position in range((end.position - 1) // ANCHOR_EVERY * ANCHOR_EVERY, start, -ANCHOR_EVERY):
+        if len(made) >= rule.breakpoints:
+            break
+        if layout.markable[position] and layout.sums[position] >= rule.minimum:
+            anchor = msgspec.structs.replace(end, position=position, tokens=layout.sums[position])
+            made.append(anchor)
+    return tuple(sorted(made, key=lambda mark: mark.position))
+
+
+def _no_gain(candidates: Sequence[Candidate], rule: CacheRule) -> str:
+    if not candidates:
+        return f"no place for a mark has the {rule.minimum} tokens that this model caches before it"
+    best = max(one.chances[-1] for one in candidates)
+    return f"a prefix that comes again with chance {best:.2f} would cost more to write than it saves"
