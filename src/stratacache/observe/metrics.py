@@ -160,6 +160,14 @@ class Metrics:
         """A replica of ``upstream`` was chosen for the reason ``why``."""
         self._counters["placed"][f"{upstream} {why}"] += 1
 
+    def planned(self, provider: str, decision: str) -> None:
+        """A call of ``provider`` was sent with ``decision`` about its prompt cache."""
+        self._counters["planned"][f"{provider} {decision}"] += 1
+
+    def prompt_read(self, provider: str, result: str) -> None:
+        """A marked call of ``provider`` was answered, and its prompt read from the cache with ``result``."""
+        self._counters["prompt_read"][f"{provider} {result}"] += 1
+
     def _label(self, model: str) -> str:
         if model not in self._models and model != OTHER:
             if len(self._models) >= MAX_MODELS:

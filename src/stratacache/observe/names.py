@@ -47,6 +47,14 @@ COUNTERS: Mapping[str, Counter] = {
     ),
     "replicas": Counter("stratacache_replica_calls", "Calls of replicas.", ("replica", "result")),
     "retries": Counter("stratacache_upstream_retries", "Calls made again.", ("upstream", "why")),
+    "planned": Counter(
+        "stratacache_prompt_plans",
+        "Calls by what was done for their provider's prompt cache.",
+        ("provider", "decision"),
+    ),
+    "prompt_read": Counter(
+        "stratacache_prompt_reads", "Marked calls by what the provider read of them.", ("provider", "result")
+    ),
     "placed": Counter("stratacache_placements", "Choices of a replica.", ("upstream", "why")),
 }
 """By the short name that counts travel under."""

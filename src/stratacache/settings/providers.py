@@ -48,8 +48,8 @@ class Life(Section, frozen=True, kw_only=True):
 class CacheRule(Section, frozen=True, kw_only=True):
     """What one provider does for some of its models.
 
-    ``style``: ``cache_control`` (entries are written where the request says so), ``breakpoints`` (OpenAI's newer models:
-    one implicit entry at the newest message and explicit ones beside it), ``key`` (automatic, steered by
+    ``style``: ``cache_control`` (entries are written where the request says so), ``breakpoints`` (OpenAI's newer
+    models: one implicit entry at the newest message and explicit ones beside it), ``key`` (automatic, steered by
     ``prompt_cache_key``) or ``automatic`` (nothing to say). ``lives`` in ascending order of seconds.
     """
 

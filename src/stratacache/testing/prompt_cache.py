@@ -115,7 +115,7 @@ class PromptCache:
     def look_up(self, workspace: str, model: str, body: Mapping[str, Any]) -> Begun:
         """What ``body`` reads and will write. Mutates nothing: that is for :meth:`begin_answer`."""
         blocks = blocks_of(body)
-        chain = list(_chained(workspace, model, body, blocks))
+        chain = list(chained(workspace, model, body, blocks))
         sums = [0]
         for block in blocks:
             sums.append(sums[-1] + block.tokens)
@@ -223,7 +223,7 @@ def _tokens(value: Any) -> int:
     return max(1, estimated_tokens(json.dumps(value, ensure_ascii=False)))
 
 
-def _chained(workspace: str, model: str, body: Mapping[str, Any], blocks: Sequence[Block]) -> Iterator[bytes]:
+def chained(workspace: str, model: str, body: Mapping[str, Any], blocks: Sequence[Block]) -> Iterator[bytes]:
     """A digest per position that stands for all up to it, and for the settings that its segment depends on."""
     chain = hashlib.sha256(json.dumps([workspace, model]).encode()).digest()
     segment: Segment = "tools"

@@ -1,9 +1,9 @@
 """Where a request's prefix is marked for the provider's prompt cache, for how long, and whether at all. Pure.
 
-Costs are in plain input tokens. A token whose prefix comes again with chance p within the life of an entry costs, in the
-long run and per request, ``p * read + (1 - p) * write`` when it is marked and about 1 when it is not; the same bound
-follows from one decision: writing now costs ``write - 1`` more and saves ``write - read`` if the prefix comes again. So
-with Anthropic's prices five minutes pay from p = 0.22 on, an hour from p = 0.53 on.
+Costs are in plain input tokens. A token whose prefix comes again with chance p within the life of an entry costs, in
+the long run and per request, ``p * read + (1 - p) * write`` when it is marked and about 1 when it is not; the same
+bound follows from one decision: writing now costs ``write - 1`` more and saves ``write - read`` if the prefix comes
+again. So with Anthropic's prices five minutes pay from p = 0.22 on, an hour from p = 0.53 on.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from stratacache.settings import CacheRule
 
 ANCHOR_EVERY = 15
 """Positions between anchors in the history: a provider looks back 20, and one turn may add several."""
+
+NEVER = 1e9  # cost of a token, as against about 1
 
 Part = Literal["tools", "system", "messages"]
 Decision = Literal[
@@ -72,6 +74,9 @@ class Plan(msgspec.Struct, frozen=True):
     implicit: bool = True
 
 
+AUTOMATIC = Plan("automatic", "the provider caches by itself and takes no marks")
+
+
 class Candidate(msgspec.Struct):
     """A position that may get a mark; ``live``: an entry of its prefix is believed to be there."""
 
@@ -84,13 +89,13 @@ class Candidate(msgspec.Struct):
 
 def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> Plan:
     """The plan for a request of ``scope``. Mutates nothing: :func:`record` does, once the request is sent."""
-    if layout.marked:
-        return Plan("own_marks", "the client set marks of its own, which stay as they are")
-    if not layout.sums or layout.sums[-1] < rule.minimum:
-        total = layout.sums[-1] if layout.sums else 0
-        return Plan("short", f"about {total} tokens, fewer than the {rule.minimum} that this model caches")
     if rule.style == "automatic":
-        return Plan("automatic", "the provider caches by itself and takes no marks")
+        return AUTOMATIC
+    if layout.marked and rule.style != "key":
+        return Plan("own_marks", "the client set marks of its own, which stay as they are")
+    total = layout.sums[-1] if layout.sums else 0
+    if total < max(1, rule.minimum):
+        return Plan("short", f"about {total} tokens, fewer than the {rule.minimum} that this model caches")
     if rule.style == "key":
         return Plan("keyed", "the provider caches by itself; a key keeps the prefix on one machine")
     candidates = _candidates(layout, rule, reuse, scope, now)
@@ -118,21 +123,26 @@ def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: flo
     lives = [life.seconds for life in rule.lives]
     known = reuse.longest(layout.digests)
     deep = reuse.node(layout.digests[known]) if known is not None and known >= layout.system else None
-    family, end = layout.family, len(layout.sums) - 1
+    family, end = layout.family, _last(layout)
     if deep is None or deep.until <= now:
         # What is read at a deeper point does not need these, and their time goes on.
         for position in sorted({layout.tools - 1, layout.system - 1} - {-1}):
             reuse.begin("shared", layout.digests[position], scope, b"", now, lives)
     if known is not None and known >= layout.system:
         reuse.begin("branch", layout.digests[known], scope, family, now, lives)
-    if end >= layout.system and known != end:
-        reuse.between(
-            layout.digests[(layout.system if known is None else max(known + 1, layout.system)) : end]
-        )
+    if end >= layout.system and (known is None or known < end):
+        start = layout.system if known is None else max(known + 1, layout.system)
+        reuse.between(layout.digests[start:end])
         reuse.begin(_kind_of_end(layout), layout.digests[end], scope, family, now, lives)
 
 
-def settle(layout: Layout, plan: Plan, rule: CacheRule, reuse: Reuse, now: float) -> None:
+def expected_read(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> int:
+    """The tokens that the marks of ``plan`` should have read: of the longest prefix that is believed to be there."""
+    nodes = [(mark, reuse.node(layout.digests[mark.position])) for mark in plan.marks]
+    return max((mark.tokens for mark, node in nodes if node is not None and node.until > now), default=0)
+
+
+def settle(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> None:
     """The answer to a request with ``plan`` began: what it marked is there from now on."""
     deepest = True
     for mark in reversed(plan.marks):
@@ -148,13 +158,18 @@ def settle(layout: Layout, plan: Plan, rule: CacheRule, reuse: Reuse, now: float
             node.wrote(now, mark.seconds)
 
 
+def _last(layout: Layout) -> int:
+    """The last position of the messages that can carry a mark, -1 without."""
+    return next((i for i in range(len(layout.sums) - 1, layout.system - 1, -1) if layout.markable[i]), -1)
+
+
 def _kind_of_end(layout: Layout) -> Kind:
     return "continued" if layout.answered else "opening"
 
 
 def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> list[Candidate]:
     """The positions worth a mark, in order; no more than the request may carry."""
-    known, end = reuse.longest(layout.digests), len(layout.sums) - 1
+    known = reuse.longest(layout.digests)
     n, family = len(rule.lives), layout.family
 
     def candidate(position: int, kind: Kind) -> Candidate | None:
@@ -165,11 +180,12 @@ def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now
         chances = reuse.chances(node.kind if node else kind, digest, scope, family, now, n)
         return Candidate(position, layout.sums[position], chances, node is not None and node.until > now)
 
-    kind = _kind_of_end(layout)
-    last = next((i for i in range(end, layout.system - 1, -1) if layout.markable[i]), -1)
-    tail = candidate(last, kind)
+    last = _last(layout)
+    tail = candidate(last, _kind_of_end(layout))
     system = candidate(layout.system - 1, "shared") if layout.system > layout.tools else None
-    tools = candidate(layout.tools - 1, "shared")
+    # Whoever shares the tools with another system finds them from there; a system that is known needs no such mark.
+    fresh = system is None or reuse.node(layout.digests[layout.system - 1]) is None
+    tools = candidate(layout.tools - 1, "shared") if fresh else None
     branch = candidate(known, "branch") if known is not None and layout.system <= known < last else None
     if rule.style == "breakpoints" and tail is not None:
         tail.implicit = True
@@ -222,7 +238,7 @@ def _marked(one: Candidate, rule: CacheRule, life: int) -> float:
     if one.live:
         return rule.read
     if one.implicit and life > 0:
-        return float("inf")
+        return NEVER
     again = one.chances[life]
     return again * rule.read + (1 - again) * rule.lives[life].write
 

@@ -65,7 +65,7 @@ class Tally:
 class Node:
     """One prefix: when it was last needed, how often it came again, and what of it is believed to be cached."""
 
-    __slots__ = ("count", "again", "family", "kind", "last", "life", "until")  # fmt: skip
+    __slots__ = ("again", "count", "family", "kind", "last", "life", "until")
 
     def __init__(self, kind: Kind, family: bytes, now: float, lives: int) -> None:
         self.kind: Kind = kind
@@ -160,9 +160,14 @@ class Reuse:
             self._nodes.setdefault(digest, None)
 
     def rate(self, family: bytes, now: float) -> float:
-        """Requests a minute of late that begin with ``family``, this one included."""
-        then, level = self._rates.pop(family, (now, 0.0))
-        level = level * math.exp(min(0.0, then - now) / 60.0) + 1.0
+        """Requests a minute of late that began with ``family``, and one more. Does not mutate."""
+        then, level = self._rates.get(family, (now, 0.0))
+        return level * math.exp(min(0.0, then - now) / 60.0) + 1.0
+
+    def arrive(self, family: bytes, now: float) -> None:
+        """A request that begins with ``family`` is sent."""
+        level = self.rate(family, now)
+        self._rates.pop(family, None)
         self._rates[family] = (now, level)
         if len(self._rates) > MAX_TALLIES:
             self._rates.popitem(last=False)
