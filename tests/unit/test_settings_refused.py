@@ -179,7 +179,11 @@ REFUSED = [
     ("tiers: {semantic: {embedder_key_env: KEY}}", ["embedder_key_env: is only for an embedder that is a"]),
     ("tiers: {semantic: {index: rediss}}", ["tiers.semantic.index: must be one of auto", "mean 'rediss:'?"]),
     ("tiers: {semantic: {verifier: ' '}}", ["tiers.semantic.verifier: must be default or a folder"]),
-    ("tiers: {prompt: {enabled: true}}", ["tiers.prompt.enabled: true is not available in this version;"]),
+    ("tiers: {prompt: {rules: /no/such/file}}", ["tiers.prompt.rules: cannot be used:", "cannot be read"]),
+    (
+        "upstreams: [{name: a, kind: openai, base_url: 'http://h/v1', models: ['*'], provider: antropic}]",
+        ["upstreams[0].provider: must be one of anthropic, ", "did you mean 'anthropic'?"],
+    ),
     ("tiers: {exact: {history_window: 0}}", ["tiers.exact.history_window: must be all or a whole number"]),
     ("tiers: {exact: {enabled: sometimes}}", ["tiers.exact.enabled: must be true or false; got 'sometimes'"]),
     ("tiers: {order: [exact, exact]}", ["tiers.order: names a tier twice"]),
@@ -267,7 +271,7 @@ def test_an_alias_bomb_is_stopped(tmp_path: Path) -> None:
 
 
 def test_all_problems_are_reported_together_each_on_its_line(tmp_path: Path) -> None:
-    text = "server:\n  port: x\n  hots: y\ntiers:\n  prompt: {enabled: true}\nscenes:\n  a: {ttl: soon}"
+    text = "server:\n  port: x\n  hots: y\ntiers:\n  prompt: {enabled: perhaps}\nscenes:\n  a: {ttl: soon}"
     lines = refusal(tmp_path, text).splitlines()
     assert [line.split(": ")[0] for line in lines] == ["FILE:3", "FILE:2", "FILE:5", "FILE:7"]
 

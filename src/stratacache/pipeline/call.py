@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from stratacache.dialects import sse, wire
@@ -15,9 +15,10 @@ from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import Flight, FlightTable, Head, Landing
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
+from stratacache.pipeline.sending import Sender
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
-from stratacache.ports import Clock, Recorder, Upstream, UpstreamResponse
+from stratacache.ports import Clock, Recorder, UpstreamResponse
 from stratacache.types import JSON, Call, Entry, Key, Purpose, Request, Usage
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Caller:
     """Runs flights.
 
     Args:
-        upstreams: by name, as ``Request.upstream`` names them.
+        sender: sends the requests.
         flights: where a flight stops to be joinable once its answer is stored or must not be shared.
         fleet: leads or follows together with other instances; None when there are none.
         gate: told of every call, and of every question that got an answer.
@@ -43,7 +44,7 @@ class Caller:
 
     def __init__(
         self,
-        upstreams: Mapping[str, Upstream],
+        sender: Sender,
         flights: FlightTable,
         fleet: Fleet | None,
         writeback: WriteBack,
@@ -55,7 +56,7 @@ class Caller:
         *,
         learn: Learn | None = None,
     ) -> None:
-        self._upstreams = upstreams
+        self._sender = sender
         self._flights = flights
         self._fleet = fleet
         self._gate = gate
@@ -65,7 +66,6 @@ class Caller:
         self._clock = clock
         self._draw = draw
         self._learn = learn
-        self._refuse_stream_options: set[str] = set()
 
     async def fly(self, request: Request, plan: Plan, flight: Flight, *, purpose: Purpose = "answer") -> None:
         """Fly ``flight``, together with other instances when its answer may be shared.
@@ -81,16 +81,20 @@ class Caller:
         finally:
             self._flights.close_boarding(flight)
 
+    def explain(self, request: Request) -> dict[str, JSON]:
+        """What would be done for the provider's prompt cache, as JSON."""
+        return self._sender.explain(request)
+
     async def _call(self, request: Request, plan: Plan, flight: Flight, *, purpose: Purpose) -> None:
         """Make the call for ``flight`` and land it, or fail it; never raises but when cancelled."""
         started = self._clock.monotonic()
         try:
             with self._gate.calling(request.upstream):
-                response = await self._send(request, plan)
+                sent = await self._sender.send(request, for_others=_is_for_others(plan))
                 try:
-                    landing = await self._receive(request, plan, flight, response, started)
+                    landing = await self._receive(request, plan, flight, sent.response, started)
                 finally:
-                    await response.close()
+                    await sent.response.close()
         except UpstreamError as failure:
             flight.fail(failure)
             return
@@ -99,35 +103,10 @@ class Caller:
             flight.fail(UpstreamError("the gateway failed while it called the upstream"))
             return
         seconds = self._clock.monotonic() - started
+        self._sender.settle(sent, landing.usage)
         self._recorder.called(_made(request, flight, landing, purpose, seconds))
         self._admit(request, plan, flight, landing, seconds)
         flight.land(landing)
-
-    async def _send(self, request: Request, plan: Plan) -> UpstreamResponse:
-        """Send; usage is asked of a stream that others may see, unless this upstream refuses the option."""
-        upstream = self._upstreams[request.upstream]
-        headers = dict(request.headers)
-        if request.credential:
-            headers["authorization"] = str(request.credential)
-        answers = answers_of(request.endpoint)
-        ask_usage = (
-            request.stream
-            and answers.USAGE_ON_REQUEST
-            and _is_for_others(plan)
-            and not request.include_usage
-            and request.upstream not in self._refuse_stream_options
-        )
-        body = answers.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
-        response = await upstream.send(request, body, headers)
-        if ask_usage and response.status in (400, 422):
-            # Not every server takes stream_options; an error that the client's own request would not have
-            # met must not reach it, so the request goes again as the client wrote it.
-            plain = answers.upstream_body(request.body, request.resolved_model, ask_usage=False)
-            await response.close()
-            response = await upstream.send(request, plain, headers)
-            if response.status == 200:
-                self._refuse_stream_options.add(request.upstream)
-        return response
 
     async def _receive(
         self, request: Request, plan: Plan, flight: Flight, response: UpstreamResponse, started: float

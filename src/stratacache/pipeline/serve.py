@@ -356,7 +356,7 @@ class Pipeline:
             "entry": key.entry_id,
             "key": msgspec.json.decode(key.form),
             "tags": list(plan.tags),
-            "tiers": {"exact": exact, "semantic": semantic},
+            "tiers": {"exact": exact, "semantic": semantic, "prompt": self._caller.explain(request)},
             "turned_away": refusal,
             "would_call_upstream": not hit and not plan.only_if_cached and refusal is None,
             "would_store": plan.store,

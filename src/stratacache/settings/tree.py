@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from stratacache.settings.mask import masked
 from stratacache.settings.observe import ObserveSettings
+from stratacache.settings.prompt import PromptSettings
 from stratacache.settings.section import (
     DAY,
     GIB,
@@ -137,10 +138,15 @@ class RemoteSettings(UpstreamBase, frozen=True, kw_only=True):
     first_byte_timeout: (
         Annotated[float, duration("an answer must begin within; null: within timeout", 0.001, DAY)] | None
     ) = None
-    provider: Annotated[
-        str | None,
-        meta("whose rules its prompt cache follows; null: by the host's name", WORD, pattern=WORD_PATTERN),
-    ] = None
+    provider: (
+        Annotated[
+            str,
+            meta(
+                "whose rules its prompt cache follows; null: by the host's name", WORD, pattern=WORD_PATTERN
+            ),
+        ]
+        | None
+    ) = None
 
 
 class OpenAISettings(RemoteSettings, frozen=True, kw_only=True, tag_field="kind", tag="openai"):
@@ -247,17 +253,6 @@ class ExactSettings(Section, frozen=True, kw_only=True):
             le=0.5,
         ),
     ] = 0.01
-
-
-class PromptSettings(Section, frozen=True, kw_only=True):
-    """L3: the prefix repeats at a provider."""
-
-    enabled: Annotated[bool, Meta(description="mark prefixes for the provider's cache where that pays")] = (
-        True
-    )
-    rules: Annotated[
-        str | None, Meta(description="file of the providers' rules, in place of the packaged ones")
-    ] = None
 
 
 class KvSettings(Section, frozen=True, kw_only=True):

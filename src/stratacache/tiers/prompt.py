@@ -86,7 +86,7 @@ class PromptTier:
         ``body`` is not changed. What the request needs is noted for the plans of later ones.
         """
         provider = self._providers.get(request.upstream)
-        if provider is None:
+        if provider is None or request.endpoint not in _FORMS:
             return Prepared(body, _UNKNOWN)
         try:
             prepared = self._prepare(request, body, provider)

@@ -33,6 +33,7 @@ from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
+from stratacache.pipeline.sending import Sender
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
@@ -49,6 +50,7 @@ from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
 from stratacache.wiring.accounts import build_ledger, build_prices, cheapened, labelled_tenants
 from stratacache.wiring.endpoints import answer_limits, answering
+from stratacache.wiring.prompt import build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.wiring.tracing import open_tracing
@@ -145,8 +147,9 @@ class System:
         kindred = self.semantic.kindred if self.semantic is not None else None
         for name, dependency in kindred.tier.dependencies.items() if kindred is not None else ():
             self._breakers[name] = dependency.current
+        self.prompt = build_prompt(settings, lambda: secret_of(settings, environ), clock, self.metrics)
         caller = Caller(
-            self.upstreams,
+            Sender(self.upstreams, self.prompt),
             self.flights,
             fleet,
             self.writeback,

@@ -13,9 +13,11 @@ from stratacache.types import JSON
 
 _BREAKPOINT: Final = "prompt_cache_breakpoint"
 _OPTIONS: Final = ("prompt_cache_options", "prompt_cache_retention")
-_UNMARKABLE: Final = (b'"type":"thinking"', b'"type":"redacted_thinking"')
-_IMAGES: Final = (b'"type":"image', b'"type":"input_image')
+_THOUGHTS: Final = (b'"type":"thinking"}', b'"type":"redacted_thinking"}')
+_TEXT: Final = b'{"text":"'
 _EMPTY_TEXT: Final = b'{"text":"",'
+_DEFERRED: Final = b'"defer_loading":true'
+"""Anthropic's tools that the model has to look for are not in the prompt, and take no mark."""
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -120,20 +122,15 @@ def _with(items: Sequence[JSON], index: int, item: JSON) -> list[JSON]:
 
 
 def _markable(segment: Segment, form: Form) -> bool:
-    """Whether the provider takes a mark on it: no thoughts, no empty text, and in the chat form parts of content."""
+    """Whether the provider takes a mark on it: no thoughts, no empty text, and in the chat form texts alone."""
     content = segment.content
-    if form == "chat":
-        return (
-            segment.kind != "tool"
-            and segment.role != "tool"
-            and content.startswith(b'{"text":"')
-            and content[9:10] != b'"'
-        )
-    if segment.kind == "tool":
-        return True
-    if content.startswith(_EMPTY_TEXT) or not content.startswith(b"{"):
+    if content.startswith(_EMPTY_TEXT):
         return False
-    return not content.endswith((b'"type":"thinking"}', b'"type":"redacted_thinking"}'))
+    if form == "chat":
+        return segment.kind != "tool" and segment.role != "tool" and content.startswith(_TEXT)
+    if segment.kind == "tool":
+        return _DEFERRED not in content
+    return content.startswith(b"{") and not content.endswith(_THOUGHTS)
 
 
 def _has_marks(body: Mapping[str, JSON], form: Form, segments: Sequence[Segment]) -> bool:

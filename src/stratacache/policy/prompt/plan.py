@@ -99,15 +99,14 @@ def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: f
     if rule.style == "key":
         return Plan("keyed", "the provider caches by itself; a key keeps the prefix on one machine")
     candidates = _candidates(layout, rule, reuse, scope, now)
-    lives, saved = _best(candidates, rule)
+    lives, least = _best(candidates, rule)
+    saved = _as_it_is(candidates, rule) - least
     marks = tuple(
         _mark(layout, rule, one, life)
         for one, life in zip(candidates, lives, strict=True)
         if life is not None and not one.implicit
     )
-    implicit = rule.style != "breakpoints" or any(
-        life is not None and one.implicit for one, life in zip(candidates, lives, strict=True)
-    )
+    implicit = not any(life is None and one.implicit for one, life in zip(candidates, lives, strict=True))
     if rule.style == "cache_control":
         if not marks:
             return Plan("no_gain", _no_gain(candidates, rule))
@@ -123,7 +122,7 @@ def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: flo
     lives = [life.seconds for life in rule.lives]
     known = reuse.longest(layout.digests)
     deep = reuse.node(layout.digests[known]) if known is not None and known >= layout.system else None
-    family, end = layout.family, _last(layout)
+    family, end = layout.family, _last(layout, rule)
     if deep is None or deep.until <= now:
         # What is read at a deeper point does not need these, and their time goes on.
         for position in sorted({layout.tools - 1, layout.system - 1} - {-1}):
@@ -158,9 +157,12 @@ def settle(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> None:
             node.wrote(now, mark.seconds)
 
 
-def _last(layout: Layout) -> int:
-    """The last position of the messages that can carry a mark, -1 without."""
-    return next((i for i in range(len(layout.sums) - 1, layout.system - 1, -1) if layout.markable[i]), -1)
+def _last(layout: Layout, rule: CacheRule) -> int:
+    """The last position of the messages that an entry can end at, -1 without."""
+    end = len(layout.sums) - 1
+    if rule.style == "breakpoints":  # the implicit one is at the newest message, whatever that is
+        return end if end >= layout.system else -1
+    return next((i for i in range(end, layout.system - 1, -1) if layout.markable[i]), -1)
 
 
 def _kind_of_end(layout: Layout) -> Kind:
@@ -172,30 +174,34 @@ def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now
     known = reuse.longest(layout.digests)
     n, family = len(rule.lives), layout.family
 
-    def candidate(position: int, kind: Kind) -> Candidate | None:
-        if position < 0 or not layout.markable[position] or layout.sums[position] < rule.minimum:
+    def candidate(position: int, kind: Kind, *, implicit: bool = False) -> Candidate | None:
+        if (
+            position < 0
+            or not (implicit or layout.markable[position])
+            or layout.sums[position] < rule.minimum
+        ):
             return None
         digest = layout.digests[position]
         node = reuse.node(digest)
         chances = reuse.chances(node.kind if node else kind, digest, scope, family, now, n)
-        return Candidate(position, layout.sums[position], chances, node is not None and node.until > now)
+        return Candidate(
+            position, layout.sums[position], chances, node is not None and node.until > now, implicit
+        )
 
-    last = _last(layout)
-    tail = candidate(last, _kind_of_end(layout))
+    last = _last(layout, rule)
+    tail = candidate(last, _kind_of_end(layout), implicit=rule.style == "breakpoints")
     system = candidate(layout.system - 1, "shared") if layout.system > layout.tools else None
     # Whoever shares the tools with another system finds them from there; a system that is known needs no such mark.
     fresh = system is None or reuse.node(layout.digests[layout.system - 1]) is None
     tools = candidate(layout.tools - 1, "shared") if fresh else None
     branch = candidate(known, "branch") if known is not None and layout.system <= known < last else None
-    if rule.style == "breakpoints" and tail is not None:
-        tail.implicit = True
     # In the order of need; the end comes first, as all before it is written with it at no further cost.
     wanted = [one for one in (tail, system, branch, tools) if one is not None]
     return sorted(wanted[: rule.breakpoints], key=lambda one: one.position)
 
 
 def _best(candidates: Sequence[Candidate], rule: CacheRule) -> tuple[list[int | None], float]:
-    """For each candidate the life to mark it with, None for no mark, and what that saves in all.
+    """For each candidate the life to mark it with, None for no mark, and the cost of all of them.
 
     Lives may only get shorter along the request, and after the last mark there is none. Least cost by dynamic
     programming over (candidate, longest life still allowed).
@@ -204,41 +210,48 @@ def _best(candidates: Sequence[Candidate], rule: CacheRule) -> tuple[list[int | 
     # States: 0 no mark, k the life k - 1. cost[k]: the least cost of all so far that ends in state k.
     cost = [0.0] * (n + 1)
     came: list[list[int]] = []
-    before, unmarked = 0, 0.0
+    before = 0
     for one in candidates:
-        tokens = one.tokens - before
-        before = one.tokens
-        plain = tokens * _plain(one, rule)
-        unmarked += plain
-        states = [plain] + [tokens * _marked(one, rule, k) for k in range(n)]
-        made, origin = [], []
-        for k, own in enumerate(states):
-            source = min(range(k, n + 1), key=lambda j: (cost[j], j))
-            made.append(cost[source] + own)
-            origin.append(source)
-        cost = made
-        came.append(origin)
+        tokens, before = one.tokens - before, one.tokens
+        states = [tokens * _plain(one, rule), *(tokens * _marked(one, rule, k) for k in range(n))]
+        sources = [min(range(k, n + 1), key=lambda j: (cost[j], j)) for k in range(n + 1)]
+        cost = [cost[source] + own for source, own in zip(sources, states, strict=True)]
+        came.append(sources)
     state = min(range(n + 1), key=lambda j: (cost[j], j))
     least = cost[state]
     lives: list[int | None] = []
-    for origin in reversed(came):
+    for sources in reversed(came):
         lives.append(state - 1 if state else None)
-        state = origin[state]
-    return lives[::-1], unmarked - least
+        state = sources[state]
+    return lives[::-1], least
+
+
+def _as_it_is(candidates: Sequence[Candidate], rule: CacheRule) -> float:
+    """The cost of the same tokens in the request as the client wrote it."""
+    if rule.style == "breakpoints" and candidates and candidates[-1].implicit:
+        return candidates[-1].tokens * _written(candidates[-1], rule, 0)
+    before = [0, *(one.tokens for one in candidates)]
+    return sum(
+        (one.tokens - earlier) * _plain(one, rule) for earlier, one in zip(before, candidates, strict=False)
+    )
 
 
 def _plain(one: Candidate, rule: CacheRule) -> float:
-    """The cost of a token of a request without marks, which some providers cache too."""
+    """The cost of a token that no mark covers; some providers cache requests without any by themselves."""
     again = one.chances[0]
     return again * rule.unmarked_read + (1 - again) if rule.style == "cache_control" else 1.0
 
 
 def _marked(one: Candidate, rule: CacheRule, life: int) -> float:
-    """The cost of a marked token; of a prefix that is there it is read whatever life the mark says."""
-    if one.live:
-        return rule.read
+    """The cost of a marked token."""
     if one.implicit and life > 0:
         return NEVER
+    written = _written(one, rule, life)
+    # What is there is read whatever life the mark says: it says the one that pays if the entry is gone after all.
+    return rule.read + written / 1000 if one.live else written
+
+
+def _written(one: Candidate, rule: CacheRule, life: int) -> float:
     again = one.chances[life]
     return again * rule.read + (1 - again) * rule.lives[life].write
 

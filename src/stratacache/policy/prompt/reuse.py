@@ -171,7 +171,6 @@ class Reuse:
         self._rates[family] = (now, level)
         if len(self._rates) > MAX_TALLIES:
             self._rates.popitem(last=False)
-        return level
 
     def check(self) -> None:
         """Raise AssertionError when something is over its bound."""
