@@ -145,7 +145,9 @@ def _parts(content: JSON) -> list[JSON]:
 
 
 def _leading(messages: Sequence[Mapping[str, JSON]]) -> int:
-    return next((i for i, one in enumerate(messages) if one.get("role") not in _SYSTEM_ROLES), len(messages))
+    return next(
+        (i for i, one in enumerate(messages) if not _among(one.get("role"), _SYSTEM_ROLES)), len(messages)
+    )
 
 
 def _system(parts: Sequence[JSON], first: int, role: str = "system") -> Iterator[Segment]:
@@ -197,15 +199,15 @@ def _block(kind: Kind, index: int, part: int, role: str, value: JSON) -> Segment
         return Segment(kind, index, part, role, content, _tokens_of(content))
     mark = _mapping(value.get(MARK))
     text = value.get("text")
-    if isinstance(text, str) and value.get("type") in _TEXTS and len(value) - (MARK in value) == 2:
+    if isinstance(text, str) and _among(value.get("type"), _TEXTS) and len(value) - (MARK in value) == 2:
         return Segment(kind, index, part, role, _text(text), estimated_tokens(text), mark)
     bare = _bare(value)
     inside = bare.get("content")
-    pictures = value.get("type") in _PICTURES
+    pictures = _is_picture(value)
     if isinstance(inside, list):
         mark = mark or next((m for one in reversed(inside) if (m := _mark_on(one)) is not None), None)
         bare["content"] = [_bare(one) if isinstance(one, Mapping) else one for one in inside]
-        shown = [one for one in inside if isinstance(one, Mapping) and one.get("type") in _PICTURES]
+        shown = [one for one in inside if _is_picture(one)]
         if shown:
             told = _encode({**bare, "content": [one for one in bare["content"] if not _is_picture(one)]})
             tokens = _tokens_of(told) + IMAGE_TOKENS * len(shown)
@@ -215,7 +217,12 @@ def _block(kind: Kind, index: int, part: int, role: str, value: JSON) -> Segment
 
 
 def _is_picture(value: JSON) -> bool:
-    return isinstance(value, Mapping) and value.get("type") in _PICTURES
+    return isinstance(value, Mapping) and _among(value.get("type"), _PICTURES)
+
+
+def _among(value: JSON, words: frozenset[str]) -> bool:
+    """Whether ``value`` is one of ``words``; a list or object, which a set cannot look up, is none."""
+    return isinstance(value, str) and value in words
 
 
 def _mark_on(value: JSON) -> Mapping[str, JSON] | None:
