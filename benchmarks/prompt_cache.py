@@ -73,7 +73,8 @@ class Counts:
 
 def request(body: Mapping[str, Any]) -> Request:
     """``body`` as the pipeline has it."""
-    return Request(MESSAGES, MODEL, MODEL, "claude", body, Scope(), CacheControl())
+    model = body["model"]
+    return Request(MESSAGES, model, model, "claude", body, Scope(), CacheControl())
 
 
 def planner(clock: Clock, counts: Counts) -> PromptTier:
@@ -217,21 +218,23 @@ def speed(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def small_body() -> dict[str, Any]:
-    words = "The agent helps customers of a small airline with their bookings. " * 28
-    return {"model": MODEL, "max_tokens": 100, "system": words, "messages": []}
+    """2 KB, for a model that caches from 512 tokens on: with others such a request is passed over at once."""
+    words = "The agent helps customers of a small airline with their bookings. " * 33
+    return {"model": "claude-opus-5", "max_tokens": 100, "system": words, "messages": []}
 
 
 def large_body() -> dict[str, Any]:
     """200 KB with 60 tools and a history of 40 turns."""
     properties = {f"field_{i}": {"type": "string", "description": "what it says " * 6} for i in range(12)}
+    schema = {"type": "object", "properties": properties}
     tools = [
-        {"name": f"tool_{i}", "description": "does this " * 10, "input_schema": {"type": "object", "properties": properties}}
-        for i in range(60)
-    ]  # fmt: skip
+        {"name": f"tool_{i}", "description": "does this " * 10, "input_schema": schema} for i in range(60)
+    ]
     messages = [
-        {"role": "assistant" if i % 2 else "user", "content": [{"type": "text", "text": f"turn {i} " + "and so on " * 120}]}
-        for i in range(80)
-    ]  # fmt: skip
+        {"role": role, "content": [{"type": "text", "text": f"turn {i} " + "and so on " * 120}]}
+        for i in range(40)
+        for role in ("user", "assistant")
+    ]
     return {
         "model": MODEL,
         "max_tokens": 100,

@@ -43,6 +43,7 @@ def workloads(data: Path) -> dict[str, list[Ask]]:
         "airline agent, busy": _runs(runs, [airline], airline_tools, BUSY_START, BUSY_PAUSE),
         "airline agent, quiet": _runs(runs, [airline], airline_tools, QUIET_START, QUIET_PAUSE),
         "coding agent, busy": _runs(runs, coding, coding_tools, BUSY_START, BUSY_PAUSE),
+        "one-off questions": _one_off(_rows(prompts / "tau_bench/few_shot_retail.jsonl")),
         "airline agent, clock first": _clocked(_runs(runs[:30], [airline], airline_tools, BUSY_START, BUSY_PAUSE)),
     }  # fmt: skip
 
@@ -117,6 +118,18 @@ def _trace(rows: Sequence[Mapping[str, Any]], system: str, tools: Sequence[Any])
             body = _request(system, tools, [{"role": "user", "content": parts}])
             asks.append(Ask((row["timestamp"] - begin) / 1e6, body))
     return asks
+
+
+def _one_off(rows: Sequence[Mapping[str, Any]]) -> list[Ask]:
+    """Long texts that are each asked about once."""
+    texts = dict.fromkeys(row["messages_display"] for row in rows)
+    return [
+        Ask(
+            i * BUSY_START,
+            {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": text}]},
+        )
+        for i, text in enumerate(texts)
+    ]
 
 
 def _clocked(asks: Sequence[Ask]) -> list[Ask]:

@@ -143,6 +143,8 @@ async def running_gateway(
                 system.flights.check()
                 system.writeback.check()
                 system.preparer.check()
+                if system.prompt is not None:
+                    system.prompt.check()
         finally:
             server.should_exit = True
             await serving
