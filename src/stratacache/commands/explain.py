@@ -44,6 +44,7 @@ def _in_words(told: JSON) -> str:
         f"entry      {told['entry']}",
         f"exact      {exact['outcome']} ({exact['reason']}{age})",
         *_semantic_in_words(told["tiers"]["semantic"]),
+        *_prompt_in_words(told["tiers"]["prompt"]),
         f"upstream   {_upstream(told)}",
         f"store      {'yes' if told['would_store'] else 'no'}, for {told['ttl_seconds']:g} s",
         "key        what must be equal for a hit:",
@@ -82,4 +83,15 @@ def _semantic_in_words(semantic: JSON) -> list[str]:
         verdict = look["verdict"] or "not looked at further"
         lines.append(f"             guards: {look['guards']}{verified}: {verdict}")
         lines += [f"             {finding}" for finding in look["findings"]]
+    return lines
+
+
+def _prompt_in_words(prompt: JSON) -> list[str]:
+    """What would be done for the provider's prompt cache."""
+    lines = [f"prompt     {prompt['outcome']} ({prompt['reason']})"]
+    for mark in prompt.get("marks", ()):
+        again = ", ".join(f"{chance:.2f}" for chance in mark["chances"])
+        lines.append(
+            f"  mark     {mark['at']} for {mark['ttl']}: {mark['tokens']} tokens, again with chance {again}"
+        )
     return lines
