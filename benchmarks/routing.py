@@ -2,7 +2,8 @@
 
     python -m benchmarks.routing --data DIR
 
-Decisions: 64 replicas that hold 1,000,000 blocks in all; CPU time of one ``choose``, one ``place``, one ``settle``.
+Decisions: 64 replicas that hold 1,000,000 blocks in all; CPU time of one ``choose`` and one ``place``, which a request
+waits for, and of one ``catch_up`` and one ``settle``, which it does not.
 Simulation: ``--data`` is the folder with ``traces/mooncake`` (default: STRATACACHE_DATA); without it only decisions are
 timed. 8 replicas of 2,500 blocks, three rates of work.
 """
@@ -58,7 +59,9 @@ def decisions(blocks: int) -> dict[str, Any]:
     affinity, conversations = filled(blocks)
     loads = [float(i * 7 % 50) for i in range(REPLICAS)]
     held = sum(affinity.held(i) for i in range(REPLICAS))
-    times: dict[str, list[float]] = {"choose": [], "place": [], "settle": []}
+    times: dict[str, list[float]] = {
+        name: [] for name in ("decision", "choose", "place", "catch_up", "settle")
+    }
     gc.collect()
     for number in range(ROUNDS):
         known = number % 2 == 0
@@ -69,9 +72,12 @@ def decisions(blocks: int) -> dict[str, Any]:
         assert choice is not None
         placement = affinity.place(choice.replica, asked)
         placed = time.thread_time()
+        affinity.catch_up()
+        entered = time.thread_time()
         affinity.settle(placement, choice.overlap)
         settled = time.thread_time()
-        for name, seconds in zip(times, (chosen - started, placed - chosen, settled - placed), strict=True):
+        parts = (placed - started, chosen - started, placed - chosen, entered - placed, settled - entered)
+        for name, seconds in zip(times, parts, strict=True):
             times[name].append(seconds * 1e6)
     affinity.check()
     rows = {

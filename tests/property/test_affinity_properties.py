@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratacache.policy.affinity import Affinity, Choice, ReplicaModel
+from stratacache.policy.affinity import Affinity, Choice
+from stratacache.policy.replica_model import ReplicaModel
 
 REPLICAS, CAPACITY = 3, 6
 PREFIXES = st.lists(st.sampled_from("abc"), max_size=9).map(
@@ -50,6 +51,7 @@ def lived(steps: list[Any]) -> list[Choice | None]:
         assert loads[choice.replica] is not None
         assert 0 <= choice.overlap <= len(prefix)
         placement = affinity.place(choice.replica, prefix, conversation)
+        affinity.catch_up()
         assert len(placement.ticks) == choice.overlap
         if at_once:
             affinity.settle(placement, cached)
@@ -95,5 +97,6 @@ def test_an_accurate_report_changes_nothing(prefixes: list[list[bytes]], probe: 
     affinity = Affinity([CAPACITY])
     for prefix in [*prefixes, probe]:
         placement = affinity.place(0, prefix)
+        affinity.catch_up()
         assert affinity.settle(placement, len(placement.ticks)) == 0
     affinity.check()

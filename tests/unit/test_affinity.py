@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from stratacache.policy.affinity import Affinity, Placement, cached_blocks
+from stratacache.policy.affinity import Affinity, Choice, Placement, cached_blocks
+from stratacache.policy.replica_model import ReplicaModel
 
 
 def path(*names: str) -> list[bytes]:
@@ -192,3 +193,25 @@ def test_what_makes_no_sense_is_refused() -> None:
         Affinity([0])
     with pytest.raises(ValueError, match="bound"):
         Affinity([1], bound=0.5)
+
+
+def test_what_was_placed_counts_at_once_and_not_after_the_cache_was_emptied() -> None:
+    affinity = Affinity([8, 8])
+    first, second = [b"a", b"b"], [b"a", b"c"]
+    affinity.place(1, first)
+    assert affinity.choose(first, [0, 0]) == Choice(1, 2, "prefix")
+    placement = affinity.place(1, second)
+    affinity.forget(1)
+    assert affinity.held(1) == 0
+    assert affinity.choose(second, [0, 0]) == Choice(0, 0, "load")
+    assert affinity.settle(placement, 0) == 0
+    affinity.check()
+
+
+def test_blocks_that_newer_uses_left_behind_do_not_pile_up() -> None:
+    model = ReplicaModel(4)
+    for tick in range(1, 200):
+        model.use([b"a", b"b", b"c"], tick)
+        model.finished(tick)
+        assert sum(len(kept) for _, kept in model._uses) <= 2 * model.capacity
+    model.check()

@@ -14,7 +14,8 @@ from typing import Protocol
 import msgspec
 
 from stratacache.lab.simulate_traces import TraceRequest
-from stratacache.policy.affinity import Affinity, Placement, ReplicaModel
+from stratacache.policy.affinity import Affinity, Placement
+from stratacache.policy.replica_model import ReplicaModel
 
 LRU_SIZES = (1_000, 10_000, 20_000, 30_000, 50_000)
 RELATIVE_BETAS = (0.1, 0.3, 1.0)
@@ -116,7 +117,7 @@ class Production:
 
     def __init__(self, affinity: Affinity) -> None:
         self._affinity = affinity
-        self._placed = Placement(0, 0, ())
+        self._placed = Placement(0, 0)
 
     def route(self, prefix: Sequence[bytes], backlog: Sequence[float]) -> int:
         choice = self._affinity.choose(prefix, backlog)

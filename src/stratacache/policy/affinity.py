@@ -11,8 +11,11 @@ import math
 from bisect import bisect_left
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
+
+from stratacache.policy.replica_model import ReplicaModel
 
 Why = Literal["prefix", "conversation", "load", "busy", "only"]
 
@@ -42,87 +45,17 @@ class Choice(NamedTuple):
     why: Why
 
 
-class Placement(NamedTuple):
+@dataclass(slots=True)
+class Placement:
     """A request that was sent; give it to ``Affinity.settle`` once, however the request ended.
 
-    ``ticks`` tells for each believed block when it was last used, 0 while another request that computes it runs.
+    ``ticks`` tells for each believed block when it was last used, 0 while another request that computes it runs; it is
+    known once the model has caught up.
     """
 
     replica: int
     tick: int
-    ticks: tuple[int, ...]
-
-
-class ReplicaModel:
-    """What one replica's prefix cache is believed to hold: an LRU of at most ``capacity`` blocks.
-
-    A request's blocks become as new as each other, the last one the oldest: servers free the tail first. So with a
-    block all blocks before it are held. A block is named by a hash of the whole prefix up to its end.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError("a replica's cache holds at least one block")
-        self.capacity = capacity
-        self._blocks: OrderedDict[bytes, int] = OrderedDict()  # block -> tick of its last use, oldest first
-        self._running: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._blocks)
-
-    def __contains__(self, block: bytes) -> bool:
-        return block in self._blocks
-
-    def overlap(self, prefix: Sequence[bytes]) -> int:
-        """How many blocks of the prefix are held, from its beginning."""
-        return next((i for i, block in enumerate(prefix) if block not in self._blocks), len(prefix))
-
-    def use(self, prefix: Sequence[bytes], tick: int) -> tuple[tuple[int, ...], list[bytes], list[bytes]]:
-        """Make the prefix the newest; what does not fit is dropped from its end, then the oldest of the others.
-
-        Returns the ticks as in ``Placement``, the blocks that were added, and those that were dropped for them.
-        """
-        blocks, running = self._blocks, self._running
-        kept = prefix[: self.capacity]
-        ticks: list[int] = []
-        for block in kept:
-            before = blocks.get(block)
-            if before is None:
-                break
-            ticks.append(0 if before in running else before)
-        added: list[bytes] = []
-        for block in reversed(kept):
-            if block in blocks:
-                blocks.move_to_end(block)
-            else:
-                added.append(block)
-            blocks[block] = tick
-        dropped = [blocks.popitem(last=False)[0] for _ in range(len(blocks) - self.capacity)]
-        running.add(tick)
-        return tuple(ticks), added, dropped
-
-    def finished(self, tick: int) -> None:
-        """The request of this tick runs no more: its blocks have been computed, or never will be."""
-        self._running.discard(tick)
-
-    def forget(self, until: int) -> list[bytes]:
-        """Drop all blocks last used at ``until`` or before; returns them."""
-        dropped: list[bytes] = []
-        while self._blocks:
-            block = next(iter(self._blocks))
-            if self._blocks[block] > until:
-                break
-            del self._blocks[block]
-            dropped.append(block)
-        return dropped
-
-    def blocks(self) -> Iterable[bytes]:
-        return self._blocks.keys()
-
-    def check(self) -> None:
-        assert len(self._blocks) <= self.capacity
-        ticks = list(self._blocks.values())
-        assert ticks == sorted(ticks), "an LRU's order is that of its ticks"
+    ticks: tuple[int, ...] = ()
 
 
 class Forks:
@@ -134,28 +67,43 @@ class Forks:
     def __init__(self) -> None:
         self._recent: deque[bytes] = deque()
         self._counts: Counter[bytes] = Counter()
+        self._often: dict[bytes, int] = {}  # those that count often enough for any fleet -> depth
 
-    def add(self, block: bytes) -> None:
+    def add(self, prefix: Sequence[bytes], depth: int) -> None:
+        """A request went on from the prefix's first ``depth`` blocks."""
+        block = prefix[depth - 1]
         self._recent.append(block)
         self._counts[block] += 1
+        if self._counts[block] >= FEWEST_FORKS:
+            self._often[block] = depth
         if len(self._recent) > FORKS:
-            oldest = self._recent.popleft()
-            self._counts[oldest] -= 1
-            if not self._counts[oldest]:
-                del self._counts[oldest]
+            self._forget(self._recent.popleft())
 
-    def shared(self, prefix: Sequence[bytes], replicas: int) -> int:
-        """How many blocks of the prefix lead up to where more requests part than one replica's share of them."""
+    def _forget(self, block: bytes) -> None:
+        self._counts[block] -= 1
+        if self._counts[block] < FEWEST_FORKS:
+            self._often.pop(block, None)
+        if not self._counts[block]:
+            del self._counts[block]
+
+    def shared(self, prefix: Sequence[bytes], depth: int, replicas: int) -> int:
+        """How many of the prefix's first ``depth`` blocks lead up to where more requests part than one replica's share
+        of them."""
         least = max(FEWEST_FORKS, len(self._recent) / replicas)
         counts = self._counts
-        for depth in range(len(prefix), 0, -1):
-            if counts.get(prefix[depth - 1], 0) >= least:
-                return depth
-        return 0
+        return max(
+            (
+                place
+                for block, place in self._often.items()
+                if place <= depth and prefix[place - 1] == block and counts[block] >= least
+            ),
+            default=0,
+        )
 
     def check(self) -> None:
         assert len(self._recent) <= FORKS
         assert Counter(self._recent) == self._counts
+        assert set(self._often) == {block for block, count in self._counts.items() if count >= FEWEST_FORKS}
 
 
 class Affinity:
@@ -180,6 +128,7 @@ class Affinity:
         self._forks = Forks()
         self._last: OrderedDict[bytes, int] = OrderedDict()  # conversation -> replica
         self._tick = 0
+        self._pending: list[tuple[Placement, Sequence[bytes]]] = []
         for capacity in capacities:
             self.add(capacity)
 
@@ -200,6 +149,7 @@ class Affinity:
 
     def forget(self, replica: int) -> None:
         """The replica's cache is empty: it was restarted or reset."""
+        self.catch_up()
         dropped = self._model(replica).forget(self._tick)
         self._release(dropped, replica)
 
@@ -213,44 +163,68 @@ class Affinity:
         """The replica with the most of the prefix, less ``beta`` for each block of work that waits there.
 
         ``loads``: by number, the blocks of prefix that remain to be computed for requests sent there (any unit of
-        one block's work will do); None when the replica takes no requests. Changes nothing. None when none does.
+        one block's work will do); None when the replica takes no requests. None when none does. It sees all that was
+        placed, and changes nothing that another call could see.
         """
+        self.catch_up()
         models = self._models
         takers = [i for i, load in enumerate(loads) if load is not None and models[i] is not None]
         if not takers:
             return None
-        overlaps = self._overlaps(prefix, takers)
+        holding = self._holding(prefix, sum(map((1).__lshift__, takers)))
         if len(takers) == 1:
-            return Choice(takers[0], overlaps[takers[0]], "only")
-        load = [each or 0.0 for each in loads]
-        shared = self._forks.shared(prefix[: max(overlaps)], len(takers))
+            return Choice(takers[0], _overlap(holding, takers[0]), "only")
+        shared = self._forks.shared(prefix, holding[-1][0] if holding else 0, len(takers))
+        merits = _merits(holding, shared)
         last = self._last.get(conversation) if conversation is not None else None
-        merits = {i: merit for i in takers if (merit := max(0, overlaps[i] - shared) + (i == last))}
-        work = sum(load[i] for i in takers)
+        if last in takers:
+            merits[last] = merits.get(last, 0) + 1
+        load = [each or 0.0 for each in loads]
+        work = sum([load[i] for i in takers])
         limit = min(self._bound / len(takers), 1 / len(takers) + self._excess) * work + len(prefix)
-        idlest = self._idlest(takers, load)
 
         def rank(i: int) -> tuple[float, float, int, int]:
             return self._beta * load[i] - merits.get(i, 0), load[i], self.held(i), i
 
+        idlest = self._idlest(takers, load)
         best = min((idlest, *(i for i in merits if load[i] <= limit)), key=rank)
-        return Choice(best, overlaps[best], _why(best, merits, len(takers), overlaps[best] > shared))
+        overlap = _overlap(holding, best)
+        return Choice(best, overlap, _why(best, merits, len(takers), overlap > shared))
 
     def place(self, replica: int, prefix: Sequence[bytes], conversation: bytes | None = None) -> Placement:
-        """The request is sent to the replica, which will hold its prefix."""
+        """The request is sent to the replica, which will hold its prefix.
+
+        Only a note is made: ``catch_up`` does the work, which the request need not wait for.
+        """
         self._tick += 1
-        self._note_fork(prefix)
-        ticks, added, dropped = self._model(replica).use(prefix, self._tick)
-        holders, bit = self._holders, 1 << replica
-        for block in added:
-            holders[block] = holders.get(block, 0) | bit
-        self._release(dropped, replica)
+        placement = Placement(replica, self._tick)
+        self._pending.append((placement, prefix))
         if conversation is not None:
             self._last[conversation] = replica
             self._last.move_to_end(conversation)
             if len(self._last) > CONVERSATIONS:
                 self._last.popitem(last=False)
-        return Placement(replica, self._tick, ticks)
+        return placement
+
+    def catch_up(self) -> None:
+        """Enter what was placed into the models. Every call that depends on it does so itself: this one only says
+        when."""
+        pending, self._pending = self._pending, []
+        for placement, prefix in pending:
+            self._enter(placement, prefix)
+
+    def _enter(self, placement: Placement, prefix: Sequence[bytes]) -> None:
+        holders, replica = self._holders, placement.replica
+        known = bisect_left(prefix, True, key=lambda block: block not in holders)
+        if 0 < known < len(prefix):
+            self._forks.add(prefix, known)
+        placement.ticks, added, dropped = self._model(replica).use(prefix, placement.tick)
+        bit = 1 << replica
+        elsewhere = max(0, known - len(placement.ticks))  # of those that were added, others hold these
+        for block in added[:elsewhere]:
+            holders[block] |= bit
+        holders.update(dict.fromkeys(added[elsewhere:], bit))
+        self._release(dropped, replica)
 
     def settle(self, placement: Placement, cached: int | None) -> int:
         """The request ended; ``cached`` of its blocks were found by the server, None when that is not known.
@@ -258,6 +232,7 @@ class Affinity:
         A block that was believed to be there and was not has been evicted, and with it, as servers evict the oldest
         first, all that were last used no later. Returns how many blocks the model forgot.
         """
+        self.catch_up()
         model = self._models[placement.replica]
         if model is None:
             return 0
@@ -271,6 +246,7 @@ class Affinity:
 
     def check(self) -> None:
         """Raise AssertionError unless the index and the models agree and all bounds hold."""
+        self.catch_up()
         holders: dict[bytes, int] = {}
         for number, model in enumerate(self._models):
             if model is not None:
@@ -287,44 +263,34 @@ class Affinity:
             raise KeyError(replica)
         return model
 
-    def _overlaps(self, prefix: Sequence[bytes], takers: Sequence[int]) -> list[int]:
-        """Per number the blocks held from the beginning; few look-ups, however many replicas and blocks there are.
+    def _holding(self, prefix: Sequence[bytes], takers: int) -> list[tuple[int, int]]:
+        """How many blocks of the prefix are held, and the bit mask of those that hold exactly so many; fewest first.
 
-        Who holds a block holds all before it, so the depths where a holder drops out are found by bisection.
+        Who holds a block holds all before it, so the depths where a holder drops out are found by bisection: few
+        look-ups, however many replicas and blocks there are. Who holds nothing is left out.
         """
         holders = self._holders
-        overlaps = [0] * len(self._models)
-        holding = sum(1 << i for i in takers)
+        found = []
         depth, blocks = 0, len(prefix)
-        while holding:
-            lacked = partial(_lacked, holders, holding)
-            depth = bisect_left(prefix, True, lo=depth, key=lacked)
-            still = holding & holders.get(prefix[depth], 0) if depth < blocks else 0
+        while takers:
+            depth = bisect_left(prefix, True, lo=depth, key=partial(_lacked, holders, takers))
+            still = takers & holders.get(prefix[depth], 0) if depth < blocks else 0
             if depth:
-                _set(overlaps, holding & ~still, depth)
-            holding = still
-        return overlaps
+                found.append((depth, takers & ~still))
+            takers = still
+        return found
 
     def _idlest(self, takers: Sequence[int], load: Sequence[float]) -> int:
         """The one with the least to do; among equals the one whose cache has most room, then the first."""
         least = min(load[i] for i in takers)
         return min((i for i in takers if load[i] == least), key=self.held)
 
-    def _note_fork(self, prefix: Sequence[bytes]) -> None:
-        """Remember the last known block of the prefix, when new ones follow it."""
-        holders = self._holders
-        known = bisect_left(prefix, True, key=lambda block: block not in holders)
-        if 0 < known < len(prefix):
-            self._forks.add(prefix[known - 1])
-
     def _release(self, blocks: Iterable[bytes], replica: int) -> None:
         holders, others = self._holders, ~(1 << replica)
         for block in blocks:
-            left = holders[block] & others
+            left = holders.pop(block, 0) & others
             if left:
                 holders[block] = left
-            else:
-                del holders[block]
 
 
 def cached_blocks(cached_tokens: int, prompt_tokens: int, blocks: int) -> int:
@@ -342,11 +308,20 @@ def _lacked(holders: dict[bytes, int], replicas: int, block: bytes) -> bool:
     return holders.get(block, 0) & replicas != replicas
 
 
-def _set(overlaps: list[int], mask: int, depth: int) -> None:
-    while mask:
-        lowest = mask & -mask
-        overlaps[lowest.bit_length() - 1] = depth
-        mask ^= lowest
+def _overlap(holding: Sequence[tuple[int, int]], replica: int) -> int:
+    return next((depth for depth, mask in holding if mask >> replica & 1), 0)
+
+
+def _merits(holding: Sequence[tuple[int, int]], shared: int) -> dict[int, int]:
+    """By replica, the blocks that it holds past those that everybody shares."""
+    merits = {}
+    for depth, mask in holding:
+        left = mask if depth > shared else 0
+        while left:
+            lowest = left & -left
+            merits[lowest.bit_length() - 1] = depth - shared
+            left ^= lowest
+    return merits
 
 
 def _why(best: int, merits: dict[int, int], takers: int, by_prefix: bool) -> Why:

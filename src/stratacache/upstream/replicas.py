@@ -248,6 +248,7 @@ class ReplicaSet:
         """One call; everything that it tells of the replica is noted, now or when its answer ends."""
         replica = self.replicas[choice.replica]
         placement = self.affinity.place(choice.replica, wish.blocks, wish.conversation)
+        asyncio.get_running_loop().call_soon(self.affinity.catch_up)  # when the request is on its way
         work = len(wish.blocks) - choice.overlap + 1.0
         replica.active += 1
         replica.work += work
