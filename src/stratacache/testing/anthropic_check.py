@@ -176,6 +176,8 @@ def _check_tools(body: Mapping[str, Any]) -> None:
             raise Refused(f"tools.{i}.custom.name: Field required")
         if tool.get("type") in (None, "custom") and not isinstance(tool.get("input_schema"), dict):
             raise Refused(f"tools.{i}.custom.input_schema: Field required")
+        if tool.get("defer_loading") and tool.get("cache_control"):
+            raise Refused(f"tools.{i}: Tools with defer_loading cannot have cache_control set")
         if tool["name"] in names:
             raise Refused("tools: Tool names must be unique.")
         names.add(tool["name"])

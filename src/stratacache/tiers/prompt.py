@@ -108,15 +108,20 @@ class PromptTier:
         self._tally.planned(prepared.provider, _REFUSED.decision)
 
     def settle(self, prepared: Prepared, status: int, usage: Usage) -> None:
-        """The call was answered: what it wrote can be read by others, and its ``usage`` tells what was read."""
-        made, rule = prepared.made, prepared.rule
-        if status != 200 or made is None or rule is None or not prepared.plan.marks:
+        """The call was answered: what it wrote can be read by others, and its ``usage`` tells what was read. Never
+        raises."""
+        made, rule, plan = prepared.made, prepared.rule, prepared.plan
+        if status != 200 or made is None or rule is None or plan.decision == "no_gain":
             return
-        expected = planning.expected_read(made.layout, prepared.plan, self._reuse, self._now())
-        planning.settle(made.layout, prepared.plan, self._reuse, self._now())
-        read = usage.cached_prompt
-        if read is not None:
-            self._tally.prompt_read(prepared.provider, _result(read, expected))
+        try:
+            now = self._now()
+            expected = planning.expected_read(made.layout, plan, rule, self._reuse, now)
+            planning.settle(made.layout, plan, rule, self._reuse, now)
+        except Exception:
+            log.exception("what a marked request wrote is not taken note of")
+            return
+        if usage.cached_prompt is not None:
+            self._tally.prompt_read(prepared.provider, _result(usage.cached_prompt, expected))
 
     def explain(self, request: Request, body: dict[str, JSON]) -> dict[str, JSON]:
         """What :meth:`prepare` would do and why, as JSON. Mutates nothing that decides."""

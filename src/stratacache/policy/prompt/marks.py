@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -30,19 +31,16 @@ class Sketch(msgspec.Struct, frozen=True):
 def sketch(body: Mapping[str, JSON], form: Form, chain: Chain, root: bytes) -> Sketch:
     """``body`` as positions. ``root`` is what no two requests share a prefix without: tenant, upstream, model."""
     segments = segments_of(body, form)
-    total, sums = 0, []
-    for one in segments:
-        total += one.tokens
-        sums.append(total)
-    tools = sum(one.kind == "tool" for one in segments)
-    system = tools + sum(one.kind == "system" for one in segments)
+    kinds = [one.kind for one in segments]
+    tools = kinds.count("tool")
+    system = tools + kinds.count("system")
     digests = chain.digests(segments, root)
     void = _voids(body, segments)
     if void:
         # Settings that the provider renders behind the system: with others no prefix of messages is found.
         digests[system:] = [digest + void for digest in digests[system:]]
     layout = Layout(
-        sums=sums,
+        sums=list(accumulate([one.tokens for one in segments])),
         digests=digests,
         markable=[_markable(one, form) for one in segments],
         tools=tools,

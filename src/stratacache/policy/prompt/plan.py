@@ -135,17 +135,17 @@ def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: flo
         reuse.begin(_kind_of_end(layout), layout.digests[end], scope, family, now, lives)
 
 
-def expected_read(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> int:
-    """The tokens that the marks of ``plan`` should have read: of the longest prefix that is believed to be there."""
-    nodes = [(mark, reuse.node(layout.digests[mark.position])) for mark in plan.marks]
-    return max((mark.tokens for mark, node in nodes if node is not None and node.until > now), default=0)
+def expected_read(layout: Layout, plan: Plan, rule: CacheRule, reuse: Reuse, now: float) -> int:
+    """The tokens that should have been read: of the longest prefix with a mark that is believed to be there."""
+    ends = [(tokens, reuse.node(layout.digests[at])) for at, tokens, _ in _ends(layout, plan, rule)]
+    return max((tokens for tokens, node in ends if node is not None and node.until > now), default=0)
 
 
-def settle(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> None:
+def settle(layout: Layout, plan: Plan, rule: CacheRule, reuse: Reuse, now: float) -> None:
     """The answer to a request with ``plan`` began: what it marked is there from now on."""
     deepest = True
-    for mark in reversed(plan.marks):
-        node = reuse.node(layout.digests[mark.position])
+    for position, _, seconds in reversed(_ends(layout, plan, rule)):
+        node = reuse.node(layout.digests[position])
         if node is None:
             continue
         if node.until > now:
@@ -154,7 +154,15 @@ def settle(layout: Layout, plan: Plan, reuse: Reuse, now: float) -> None:
                 node.wrote(now, node.life)
             deepest = False
         else:
-            node.wrote(now, mark.seconds)
+            node.wrote(now, seconds)
+
+
+def _ends(layout: Layout, plan: Plan, rule: CacheRule) -> list[tuple[int, int, float]]:
+    """Where entries of the request end, in order: position, tokens, seconds of life."""
+    ends = [(mark.position, mark.tokens, mark.seconds) for mark in plan.marks]
+    if rule.style == "breakpoints" and plan.implicit and (last := _last(layout, rule)) >= 0:
+        ends.append((last, layout.sums[last], rule.lives[0].seconds))
+    return ends
 
 
 def _last(layout: Layout, rule: CacheRule) -> int:
@@ -213,11 +221,14 @@ def _best(candidates: Sequence[Candidate], rule: CacheRule) -> tuple[list[int | 
     before = 0
     for one in candidates:
         tokens, before = one.tokens - before, one.tokens
-        states = [tokens * _plain(one, rule), *(tokens * _marked(one, rule, k) for k in range(n))]
-        sources = [min(range(k, n + 1), key=lambda j: (cost[j], j)) for k in range(n + 1)]
-        cost = [cost[source] + own for source, own in zip(sources, states, strict=True)]
+        sources, source = [0] * (n + 1), n
+        for k in range(n, -1, -1):
+            source = k if cost[k] <= cost[source] else source
+            sources[k] = source
+        states = [_plain(one, rule), *[_marked(one, rule, k) for k in range(n)]]
+        cost = [cost[i] + tokens * own for i, own in zip(sources, states, strict=True)]
         came.append(sources)
-    state = min(range(n + 1), key=lambda j: (cost[j], j))
+    state = cost.index(min(cost))
     least = cost[state]
     lives: list[int | None] = []
     for sources in reversed(came):

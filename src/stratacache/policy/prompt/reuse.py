@@ -54,7 +54,11 @@ class Tally:
 
     def chances(self, prior: Sequence[float], now: float, strength: float) -> list[float]:
         """For each life, how probable it is that a prefix comes again within it."""
-        young = sum(now - then < YOUNG_SECONDS for then in self._young)
+        young = 0
+        for then in reversed(self._young):
+            if now - then >= YOUNG_SECONDS:
+                break
+            young += 1
         settled = max(self.count - young, *self.again)
         return [
             min(1.0, (n + strength * p) / (settled + strength))
