@@ -167,7 +167,7 @@ class Collector:
 
 
 def observed(port: int, **more: Any) -> dict[str, Any]:
-    return {"observe": {"otel": {"endpoint": f"http://127.0.0.1:{port}", **more}}}
+    return {"observe": {"otel": {"endpoint": f"http://127.0.0.1:{port}", "sample": 1.0, **more}}}
 
 
 async def test_spans_reach_a_collector_at_the_latest_when_the_gateway_stops(fake: FakeUpstream) -> None:
@@ -190,10 +190,23 @@ async def test_a_collector_that_is_not_there_fails_no_answer(
         assert (await gateway.ask(question()))[0] == 200
 
 
-async def test_what_is_not_sampled_is_not_sent(fake: FakeUpstream) -> None:
-    async with Collector() as collector, running_gateway(fake, observed(collector.port, sample=0)) as gateway:
-        await ask_twice(gateway)
-    assert collector.got == []
+async def test_what_is_not_sampled_is_not_sent_but_a_caller_may_have_decided(fake: FakeUpstream) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
+    async with Collector() as collector:
+        for flag, sent in (("0", False), ("1", True)):
+            async with running_gateway(fake, observed(collector.port, sample=0)) as gateway:
+                await ask_twice(gateway)
+                await gateway.ask(question("Other?"), {"traceparent": trace + flag})
+            assert bool(collector.got) == sent
+
+
+def test_a_busy_gateway_traces_so_many_a_second_and_those_whose_caller_wants_it() -> None:
+    now = [100.0]
+    tracing = Tracing(TracerProvider(shutdown_on_exit=False), {}, per_second=3, monotonic=lambda: now[0])
+    assert [tracing.wants([]) for _ in range(5)] == [True, True, True, False, False]
+    assert tracing.wants([(b"host", b"x"), (b"traceparent", b"00-1-2-01")])
+    now[0] = 101.5
+    assert [tracing.wants([]) for _ in range(4)] == [True, True, True, False]
 
 
 async def ask_twice(gateway: Gateway) -> None:

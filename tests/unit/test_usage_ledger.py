@@ -147,6 +147,7 @@ async def test_days_tenants_and_models_are_told_apart(tmp_path: Path) -> None:
     clock = FakeClock()
     async with books(tmp_path / "ledger", clock) as kept:
         kept.hit("exact", 10, 0, tenant="a")
+        await kept.ledger.flush()
         clock.advance(DAY)
         kept.hit("semantic", 5, 0, tenant="b", model="dear-2")
         kept.hit("semantic", 5, 0, tenant="b", model="dear-2")

@@ -10,11 +10,9 @@ from typing import Any, Protocol
 
 from stratacache.dialects.clients import error_words
 from stratacache.errors import RequestError, StrataError
-from stratacache.gateway.http import ASGIScope, ClientLeft, Receive, Send, send_error
+from stratacache.gateway.http import ASGIScope, ClientLeft, RawHeaders, Receive, Send, send_error
 
 log = logging.getLogger(__name__)
-
-_TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})
 
 Endpoint = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
@@ -22,10 +20,14 @@ Endpoint = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 class Trace(Protocol):
     """Follows requests: ``observe.tracing``."""
 
+    def wants(self, headers: RawHeaders) -> bool:
+        """Whether a request with these headers is followed. Asked once of each."""
+        ...
+
     def request(
-        self, method: str, route: str, headers: Mapping[str, str]
+        self, method: str, route: str, headers: RawHeaders
     ) -> AbstractContextManager[Callable[[int], None]]:
-        """Around one; what it gives is told the answer's status."""
+        """Around one that is; what it gives is told the answer's status."""
         ...
 
 
@@ -63,19 +65,16 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await (self._http if self._trace is None else self._traced)(scope, receive, send)
+            if self._trace is None or not self._trace.wants(scope["headers"]):
+                await self._http(scope, receive, send)
+            else:
+                await self._traced(self._trace, scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1003})
 
-    async def _traced(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        assert self._trace is not None
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in scope["headers"]
-            if name in _TRACE_HEADERS
-        }
-        with self._trace.request(scope["method"], self._route(scope["path"]), headers) as answered:
+    async def _traced(self, trace: Trace, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        with trace.request(scope["method"], self._route(scope["path"]), scope["headers"]) as answered:
 
             async def telling_send(message: MutableMapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":

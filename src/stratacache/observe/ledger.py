@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Literal
 
 from stratacache.errors import StoreError
@@ -23,7 +24,10 @@ MAX_OPEN = 2000  # accounts between two writes; a client may choose model names
 CheapTier = Literal["prompt", "kv"]
 """Whose cache read a prompt's tokens: a provider's, or an engine's of one's own."""
 
+# Made once: putting names together at each hit would cost more than counting.
 _ANSWERED = {"exact": "exact.requests", "semantic": "semantic.requests"}
+_TOKENS = {"exact": "exact.tokens", "semantic": "semantic.tokens"}
+_USD = {"exact": "exact.usd", "semantic": "semantic.usd"}
 
 
 class UsageLedger:
@@ -34,9 +38,15 @@ class UsageLedger:
         self._clock = clock
         self._seconds = seconds
         self._open: dict[Account, dict[str, float]] = {}
+        self._today, self._tomorrow = 0, 0.0  # of the last figure, and when the next day begins
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failing = False
+        self._settle: Callable[[], None] = lambda: None
+
+    def settle_with(self, settle: Callable[[], None]) -> None:
+        """``settle`` counts what waits to be; it is called before anything is written."""
+        self._settle = settle
 
     def decided(self, decision: Decision) -> None:
         """A request was answered or refused."""
@@ -51,11 +61,11 @@ class UsageLedger:
         tokens, tier = saving.prompt + saving.completion, saving.tier
         if not tokens:
             sheet[f"{tier}.uncounted"] += 1
-        sheet[f"{tier}.tokens"] += tokens
+        sheet[_TOKENS[tier]] += tokens
         if usd is None:
             sheet[f"{tier}.unpriced"] += tokens
         else:
-            sheet[f"{tier}.usd"] += usd
+            sheet[_USD[tier]] += usd
 
     def called(self, call: Call, bill: Bill | None, tier: CheapTier) -> None:
         """A call is paid for, as ``bill`` says (None: nobody knows). ``tier`` read what was read of its prompt."""
@@ -108,6 +118,7 @@ class UsageLedger:
 
     async def flush(self) -> None:
         """Write what was counted; what the file refuses is kept for the next time."""
+        self._settle()
         counted, self._open = self._open, {}
         if not counted:  # also after the close
             return
@@ -142,7 +153,11 @@ class UsageLedger:
             await self.flush()
 
     def _sheet(self, tenant: str, model: str) -> dict[str, float]:
-        account = (int(self._clock.now() // DAY), tenant, model)
+        now = self._clock.now()
+        if not self._tomorrow - DAY <= now < self._tomorrow:
+            self._today = int(now // DAY)
+            self._tomorrow = (self._today + 1) * DAY
+        account = (self._today, tenant, model)
         return self._open.get(account) or self._place(account)
 
     def _place(self, account: Account) -> dict[str, float]:

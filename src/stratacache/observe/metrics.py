@@ -47,14 +47,20 @@ class Metrics:
         self._tenants = frozenset(tenants)
         self._by_tenant, self._by_user = self._counters["tenants"], self._counters["users"]
         self._visitors = Visitors()
+        self._settle: Callable[[], None] = lambda: None
 
     def watch(self, gauge: str, read: Callable[[], Mapping[str, float]]) -> None:
         """Show ``gauge``, of ``names.GAUGES`` and one that each process has of its own; ``read`` gives it by label
         value."""
         self._gauges[gauge] = read
 
+    def settle_with(self, settle: Callable[[], None]) -> None:
+        """``settle`` counts what waits to be; it is called before anything is read."""
+        self._settle = settle
+
     def figures(self) -> Figures:
         """Everything counted so far. Shares state with this object: encode it before anything else is counted."""
+        self._settle()
         return Figures(
             self._requests, {**self._histograms}, {**self._counters}, {**self._amounts}, self.levels()
         )
@@ -178,6 +184,7 @@ class Metrics:
     @property
     def requests(self) -> int:
         """How many requests were decided."""
+        self._settle()
         return sum(self._requests.values())
 
     def summary(self) -> dict[str, JSON]:

@@ -12,6 +12,9 @@ from stratacache.ports import Event
 from stratacache.settings import Price
 from stratacache.types import Call, Decision, Saving
 
+BATCH = 32
+"""Notes that wait to be counted together: a fraction of a millisecond, now and then."""
+
 
 class Trace(Protocol):
     """Notes what belongs to the request that is being answered: ``observe.tracing``."""
@@ -41,15 +44,38 @@ class Observer:
         self._prices = prices
         self._cheapened = cheapened
         self._trace = trace
+        self._waiting: list[Decision | Saving] = []
+        metrics.settle_with(self.settle)
+        ledger.settle_with(self.settle)
         self._paid: dict[str, tuple[float, float]] = {}  # list price and cost of prompts, by pattern
 
     def decided(self, decision: Decision) -> None:
-        self._metrics.decided(decision)
-        self._ledger.decided(decision)
+        self._wait(decision)
         if self._trace is not None:
             self._trace.decided(decision)
 
+    def saved(self, saving: Saving) -> None:
+        self._wait(saving)
+
+    def _wait(self, what: Decision | Saving) -> None:
+        # Counted a few at a time: between two requests the processor has forgotten the code and the counters, and
+        # counting each by itself took twice the time.
+        self._waiting.append(what)
+        if len(self._waiting) >= BATCH:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what waits; done before anything is read."""
+        waiting, self._waiting = self._waiting, []
+        for what in waiting:
+            if isinstance(what, Decision):
+                self._metrics.decided(what)
+                self._ledger.decided(what)
+            else:
+                self._save(what)
+
     def called(self, call: Call) -> None:
+        self.settle()
         price = self._prices.of(call.model)
         charged = bill(price, call.usage) if price is not None else None
         if price is not None and charged is not None and call.purpose == "answer":
@@ -60,7 +86,7 @@ class Observer:
         if self._trace is not None:
             self._trace.called(call)
 
-    def saved(self, saving: Saving) -> None:
+    def _save(self, saving: Saving) -> None:
         price = self._prices.of(saving.model)
         usd = None
         if price is not None:

@@ -7,9 +7,11 @@ tools that add up calls and tokens would count a hit as a call.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from opentelemetry import trace
@@ -29,7 +31,13 @@ OPERATIONS = {
 }
 """What GenAI's conventions call an endpoint; another one keeps its name."""
 
+RawHeaders = list[tuple[bytes, bytes]]
+
 _NANO = 1_000_000_000
+_CONTEXT_HEADERS = frozenset({b"traceparent", b"tracestate"})
+
+_traced: ContextVar[bool] = ContextVar("traced", default=False)
+"""Whether there is a span above. Tasks that a request begins inherit it, and may outlive it."""
 
 
 class Tracing:
@@ -38,25 +46,63 @@ class Tracing:
     Args:
         provider: where they go.
         kinds: by upstream, what GenAI's conventions call its provider.
+        sample: the share of requests that are traced, but for those whose caller has decided.
+        per_second: at most so many: a span costs a good part of a hit, and a busy gateway must not be slowed down.
+        draw: uniform draws from [0, 1).
         now: nanoseconds since the epoch.
     """
 
     def __init__(
-        self, provider: TracerProvider, kinds: Mapping[str, str], now: Callable[[], int] = time.time_ns
+        self,
+        provider: TracerProvider,
+        kinds: Mapping[str, str],
+        *,
+        sample: float = 1.0,
+        per_second: int = 1000,
+        draw: Callable[[], float] = random.random,
+        now: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("stratacache", __version__)
         self._context = TraceContextTextMapPropagator()
         self._kinds = kinds
+        self._sample = sample
+        self._draw = draw
+        self._per_second = per_second
+        self._monotonic = monotonic
+        self._second, self._left = 0, 0
         self._now = now
 
+    def wants(self, headers: RawHeaders) -> bool:
+        """Whether a request with these headers is traced: it was drawn, or its caller has decided. One that is not
+        costs no more than this."""
+        if self._draw() < self._sample and self._has_place():
+            return True
+        for name, _ in headers:  # noqa: SIM110 - any() would make a generator for every request
+            if name == b"traceparent":
+                return True
+        return False
+
+    def _has_place(self) -> bool:
+        second = int(self._monotonic())
+        if second != self._second:
+            self._second, self._left = second, self._per_second
+        self._left -= 1
+        return self._left >= 0
+
     @contextmanager
-    def request(self, method: str, route: str, headers: Mapping[str, str]) -> Iterator[Callable[[int], None]]:
+    def request(self, method: str, route: str, headers: RawHeaders) -> Iterator[Callable[[int], None]]:
         """Around a request: its span, a child of the caller's where ``traceparent`` names one. Gives what is to be
         told of the answer's status."""
+        carrier = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in headers
+            if name in _CONTEXT_HEADERS
+        }
         span = self._tracer.start_span(
             f"{method} {route}",
-            self._context.extract(headers),
+            self._context.extract(carrier),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method, "http.route": route},
         )
@@ -66,14 +112,22 @@ class Tracing:
             if status >= 500:
                 span.set_status(StatusCode.ERROR)
 
-        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-            yield answered
+        traced = _traced.set(True)
+        try:
+            with trace.use_span(
+                span, end_on_exit=True, record_exception=False, set_status_on_exception=False
+            ):
+                yield answered
+        finally:
+            _traced.reset(traced)
 
     def decided(self, decision: Decision) -> None:
         """Tell the request's span what happened, and make those of its stages, laid end to end before now.
 
         Of a request for several embeddings, the first input that was decided speaks for all.
         """
+        if not _traced.get():
+            return
         span = trace.get_current_span()
         if not isinstance(span, ReadableSpan) or not span.is_recording():
             return
@@ -102,7 +156,9 @@ class Tracing:
             start = end
 
     def called(self, call: Call) -> None:
-        """Make the span of a call that was answered in full."""
+        """Make the span of a call that was answered in full, for a request that is traced; it may have ended."""
+        if not _traced.get():
+            return
         usage, operation = call.usage, OPERATIONS.get(call.endpoint, call.endpoint or call.purpose)
         end = self._now()
         told: dict[str, Any] = {

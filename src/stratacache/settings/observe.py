@@ -27,6 +27,15 @@ class OtelSettings(Section, frozen=True, kw_only=True):
             le=1,
         ),
     ] = 1.0
+    per_second: Annotated[
+        int,
+        meta(
+            "at most so many requests a second are traced, but for those whose caller has decided",
+            "a whole number from 1 to 100000",
+            ge=1,
+            le=100_000,
+        ),
+    ] = 20
     timeout: Annotated[float, duration("a batch of spans may take this long to be sent", 0.1, HOUR)] = 5.0
 
 

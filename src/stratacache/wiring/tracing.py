@@ -25,18 +25,17 @@ def open_tracing(settings: Settings) -> Tracing | None:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
         from stratacache.observe.tracing import Tracing
     except ImportError as error:
         raise SettingsError(f"observe.otel needs {error.name}: pip install 'stratacache[otel]'") from error
     resource = Resource.create({"service.name": otel.service_name, "service.version": __version__})
-    provider = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(otel.sample)), resource=resource, shutdown_on_exit=False
-    )
+    # What is begun here is drawn by us; who comes with a trace has decided.
+    provider = TracerProvider(sampler=ParentBased(ALWAYS_ON), resource=resource, shutdown_on_exit=False)
     exporter = OTLPSpanExporter(address(otel), timeout=otel.timeout)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Tracing(provider, provider_names(settings))
+    return Tracing(provider, provider_names(settings), sample=otel.sample, per_second=otel.per_second)
 
 
 def address(otel: OtelSettings) -> str:
