@@ -15,6 +15,8 @@ from stratacache.commands import (
     doctor,
     engine,
     explain,
+    export,
+    import_,
     invalidate,
     lint,
     load,
@@ -34,6 +36,8 @@ COMMANDS = (
     doctor,
     stats,
     explain,
+    export,
+    import_,
     invalidate,
     lint,
     calibrate,
@@ -59,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(parser, default=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in COMMANDS:
-        name = module.__name__.rpartition(".")[2].replace("_", "-")
+        name = module.__name__.rpartition(".")[2].strip("_").replace("_", "-")
         first_line, _, _ = (module.__doc__ or "").partition("\n")
         command = commands.add_parser(
             name,

@@ -90,6 +90,25 @@ class Store(Protocol):
         ...
 
 
+class Page(msgspec.Struct, frozen=True):
+    """Some entries with their digests; ``after`` is the position that the next ones follow, None at the end."""
+
+    entries: Sequence[tuple[bytes, Entry]]
+    after: bytes | None
+
+
+class Listing(Protocol):
+    """A store that can name its entries."""
+
+    async def scan(self, after: bytes, count: int) -> Page:
+        """About ``count`` entries that may answer now, from position ``after`` (b"" for the first); maybe none.
+
+        What is there all the while is named at least once; what changes meanwhile may be. Neither expired nor
+        invalidated entries are. Does not mutate, not even recency. Raises StoreError.
+        """
+        ...
+
+
 class Bulletin(Protocol):
     """News of the invalidations that any instance makes, for copies kept beside a shared store."""
 

@@ -50,6 +50,7 @@ class Kind(msgspec.Struct, frozen=True):
     relay: bool = False
     questions: bool = False
     log: bool = False
+    lists: bool = True
 
 
 def named(url: str) -> Opener:
@@ -158,5 +159,5 @@ KINDS = [
     Kind("redis-tls", on_redis(shared(with_tls)), **REDIS),
     Kind("redis-sentinel", on_redis(shared(SentinelDeployment)), **REDIS),
     Kind("redis-cluster", on_redis(shared(ClusterDeployment)), **REDIS),
-    Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False, relay=True),
+    Kind("memcached", on_memcached(), bounded=False, sizes=False, counts=False, relay=True, lists=False),
 ]

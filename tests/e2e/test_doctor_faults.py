@@ -65,10 +65,11 @@ async def test_clocks_are_compared_with_this_machine_and_with_each_other(
 async def test_an_upstream_that_is_gone_and_scenes_without_jitter(fake: FakeUpstream, tmp_path: Path) -> None:
     scenes = {"scenes": {"default": {"jitter": 0}}}
     async with running_gateway(fake, scenes) as gateway:
-        for _ in range(3):
-            await gateway.ask(question())
+        for number in range(25):
+            await gateway.ask(question(f"What is {number}?"))
+        await gateway.stored()
         told = await doctor(tmp_path, gateway=gateway)
-        assert "no jitter in default" in told["lives in lockstep"]["evidence"]
+        assert "no jitter in default; 100% of the entries" in told["lives in lockstep"]["evidence"]
     replicas = ["http://127.0.0.1:9/v1", "http://127.0.0.1:10/v1"]
     gone = {"name": "gone", "kind": "openai", "models": ["gone"], "retries": 0, "replicas": replicas}
     async with running_gateway(fake, {"upstreams": [gone]}) as gateway:

@@ -19,7 +19,7 @@ from stratacache.cli import COMMANDS, build_parser, main
 from stratacache.commands.serve import listen
 from stratacache.settings import load
 
-NAMES = [module.__name__.rpartition(".")[2].replace("_", "-") for module in COMMANDS]
+NAMES = [module.__name__.rpartition(".")[2].strip("_").replace("_", "-") for module in COMMANDS]
 
 
 @pytest.fixture(autouse=True)

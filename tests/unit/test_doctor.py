@@ -130,6 +130,9 @@ def test_scenes_without_jitter_and_entries_that_end_together() -> None:
     spread = [(0.0, 3000.0 + 20 * n) for n in range(60)]
     assert found(evidence(expiries=together)) == ["lives in lockstep"]
     assert not found(evidence(expiries=spread))
+    # Many short lives beside long ones are no wave: each is measured by its own.
+    short = [(10.0 * n, 10.0 * n + 100 + n % 30) for n in range(100)]
+    assert not found(evidence(expiries=[*spread, *short]))
 
 
 def test_a_scene_is_held_to_its_own_bound() -> None:

@@ -20,6 +20,8 @@ from stratacache.types import JSON
 if TYPE_CHECKING:
     from stratacache.lab.doctor_evidence import Evidence, RedisFacts, Row
 
+SAMPLE = 200  # entries
+
 EXAMPLE = """example:
   stratacache doctor                                     the configured gateway, its store and its files
   stratacache --config prod.yaml doctor --json
@@ -67,11 +69,13 @@ def gather(args: argparse.Namespace) -> tuple[Evidence, list[str]]:
     settings = load(args.config, os.environ)
     notes: list[str] = []
     stats = live = None
+    expiries: list[tuple[float, float]] = []
     offsets: dict[str, float] = {}
     url = args.url or configured_url(args.config)
     try:
         stats = ask_gateway(args, "GET", "/admin/stats", member="version")
         live, offsets[url] = _ask_live(args)
+        expiries = _ask_expiries(args)
     except StrataError as error:
         if args.url:
             raise
@@ -94,6 +98,7 @@ def gather(args: argparse.Namespace) -> tuple[Evidence, list[str]]:
         redis=redis,
         unreachable=unreachable,
         leftovers=leftovers(settings.store) if same else None,
+        expiries=expiries,
         hosts=[urlsplit(one).hostname or "" for one in offsets],
     )
     return evidence, notes
@@ -104,6 +109,15 @@ def _ask_live(args: argparse.Namespace) -> tuple[JSON, float]:
     before = time.time()
     live = ask_gateway(args, "GET", "/admin/config", member="now")
     return live, live["now"] - (before + time.time()) / 2
+
+
+def _ask_expiries(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """When some of the entries were made and when they end; none where the store cannot list them."""
+    try:
+        told = ask_gateway(args, "GET", f"/admin/entries?limit={SAMPLE}", member="entries")
+    except StrataError:
+        return []
+    return [(one["created_at"], one["expires_at"]) for one in told["entries"] if not one["negative"]]
 
 
 def _ask_redis(settings: Settings) -> tuple[list[RedisFacts] | None, str]:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from stratacache.commands.client import add_gateway_arguments, ask_gateway
+from stratacache.commands.shadow_table import show_shadow
 from stratacache.commands.words import duration
 from stratacache.errors import StrataError
 from stratacache.types import JSON
@@ -16,6 +17,7 @@ from stratacache.types import JSON
 EXAMPLE = """example:
   stratacache stats
   stratacache stats --days 30 --tenant acme
+  stratacache stats --shadow
   stratacache stats --url http://127.0.0.1:8900 --json"""
 
 KEPT_DAYS = 400
@@ -30,9 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="days of the ledger, today included, in UTC (default: %(default)s)",
     )
     parser.add_argument("--tenant", help="the ledger of one tenant (default: of all)")
+    parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="show instead what the semantic tier would have answered in shadow mode, and how often rightly",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.shadow:
+        return show_shadow(args)
     figures = ask_gateway(args, "GET", "/admin/stats", member="version")
     figures["ledger"] = _ledger(args)
     if args.json:

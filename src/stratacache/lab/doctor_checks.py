@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 from stratacache.lab.doctor_evidence import Evidence
 from stratacache.settings import is_loopback
@@ -106,20 +107,23 @@ def lockstep(evidence: Evidence) -> Seen:
     if together is None:
         return bool(steady), told
     share, width = together
-    told += f"; {share:.0%} of {len(evidence.expiries):,} entries end within {width:.0f} s"
+    told += f"; {share:.0%} of the entries with such a life end within {width:.0f} s"
     return bool(steady) or share > TOGETHER, told
 
 
 def _together(evidence: Evidence) -> tuple[float, float] | None:
-    """The largest share of entries that ends within a twentieth of their mean life, and how long that is.
+    """The largest share of entries of similar lives that ends within a twentieth of those, and how long that is."""
+    alike: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for start, end in evidence.expiries:
+        if end > start:
+            alike[round(math.log2(end - start))].append((start, end))
+    shares = [_largest_share(group) for group in alike.values() if len(group) >= LEAST]
+    return max(shares, default=None)
 
-    Only entries that were made over a longer time than that can tell a life that does not vary.
-    """
-    sample = evidence.expiries
-    if len(sample) < LEAST:
-        return None
-    width = sum(end - start for start, end in sample) / len(sample) / 20
-    ends = sorted(end for _, end in sample)
+
+def _largest_share(group: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    width = sum(end - start for start, end in group) / len(group) / 20
+    ends = sorted(end for _, end in group)
     first = best = 0
     for last, end in enumerate(ends):
         while end - ends[first] > width:

@@ -150,6 +150,10 @@ class Metrics:
         """A stored answer was compared with a fresh one."""
         self._counters["judged"][result] += 1
 
+    def shadowed(self, scene: str, result: str) -> None:
+        """An answer that would have been given compared to ``result`` with the one that was."""
+        self._counters["shadow"][f"{scene} {result}"] += 1
+
     def reviewed(self, verdict: str) -> None:
         """Somebody worked off an item of the review queue."""
         self._counters["reviewed"][verdict] += 1
@@ -180,6 +184,13 @@ class Metrics:
                 return OTHER
             self._models.add(model)
         return model
+
+    def requests_by_scene(self) -> dict[str, int]:
+        """How many requests of each scene were decided."""
+        counts: dict[str, int] = defaultdict(int)
+        for (_, _, scene, *_), count in self._requests.items():
+            counts[scene] += count
+        return counts
 
     @property
     def requests(self) -> int:

@@ -42,6 +42,11 @@ COUNTERS: Mapping[str, Counter] = {
         "stratacache_semantic_learned", "Stored answers by what became of their question.", ("result",)
     ),
     "judged": Counter("stratacache_semantic_labels", "Stored answers compared with fresh ones.", ("result",)),
+    "shadow": Counter(
+        "stratacache_semantic_shadow",
+        "Answers that shadow mode would have given, by how they compared.",
+        ("scene", "result"),
+    ),
     "reviewed": Counter(
         "stratacache_review_verdicts", "Verdicts of people on the review queue.", ("verdict",)
     ),

@@ -37,6 +37,7 @@ def summarise(figures: Figures) -> dict[str, JSON]:
             "lookups": dict(counted["looked"]),
             "learned": dict(counted["learned"]),
             "labels": dict(counted["judged"]),
+            "shadow": dict(counted["shadow"]),
             "reviewed": dict(counted["reviewed"]),
         },
         "replicas": dict(counted["replicas"]),

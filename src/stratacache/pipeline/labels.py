@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,9 @@ MAX_LABELS = 10_000  # that are remembered, for calibration
 
 Judge = Callable[[str, str, str], Awaitable[bool | None]]
 LIKENESS_TIMEOUT = 2.0  # seconds
+
+
+Comparison = Literal["agree", "disagree", "unsure", "gone"]
 
 
 class Labelled(msgspec.Struct, frozen=True):
@@ -71,29 +75,34 @@ class Labeller:
 
     async def beside(
         self, flight: Flight, rival: Rival, terms: Terms, *, source: Source = "explored", weight: float = 1.0
-    ) -> None:
-        """Wait for the answer of ``flight`` and judge ``rival`` by it. Raises only when cancelled."""
+    ) -> Comparison | None:
+        """Wait for the answer of ``flight`` and judge ``rival`` by it; None when there is no answer to compare with.
+
+        Raises only when cancelled.
+        """
         try:
             landing = await flight.wait_landing()
         except UpstreamError:
-            return
+            return None
         fresh = answer_text(landing.answer)
         if fresh is None or not landing.done:
-            return
+            return None
         entry = await self._tier.rival_entry(rival, terms)
         cached = None if entry is None else answer_text(wire.decode_answer(entry.body))
         if cached is None:
             self._tally("gone")
-            return
+            return "gone"
         right = await self._agrees(rival, fresh, cached)
-        self._tally("unsure" if right is None else "agree" if right else "disagree")
+        compared: Comparison = "unsure" if right is None else "agree" if right else "disagree"
+        self._tally(compared)
         if right is None:
-            return
+            return compared
         question, asked = rival.candidate.question, rival.asked
         if not rival.same:  # what no verifier was asked about says nothing of the verifier
             self._learned(rival, right, terms, source, weight)
         if right and asked.principal != question.principal:
             self._witnessed(question, asked.principal)
+        return compared
 
     def _learned(self, rival: Rival, right: bool, terms: Terms, source: Source, weight: float) -> None:
         question, asked = rival.candidate.question, rival.asked

@@ -46,6 +46,7 @@ class Kindred:
 
     Args:
         tally: counts what every look-up came to: ``hit``, ``shadow_hit`` or the reason why not.
+        shadowed: counts by scene how answers that would have been given compared with those that were.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Kindred:
         flights: FlightTable,
         tally: Callable[[str], None],
         review: ReviewQueue,
+        shadowed: Callable[[str, str], None],
     ) -> None:
         self.tier = tier
         self.review = review
@@ -64,7 +66,8 @@ class Kindred:
         self._labeller = labeller
         self._flights = flights
         self._tally = tally
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._shadowed = shadowed
+        self._under_way: set[asyncio.Task[object]] = set()
 
     async def ask(self, request: Request, key: Key, plan: Plan) -> Near | None:
         """What the tier has to say to ``request``; None when it is not to answer."""
@@ -175,12 +178,12 @@ class Kindred:
         if len(self._served) > MAX_SERVED:
             self._served.popitem(last=False)
 
-    def _begin(self, step: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, step: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(step, name="semantic label")
         self._under_way.add(task)
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._under_way.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a semantic answer could not be judged", exc_info=error)
@@ -199,7 +202,9 @@ class Kindred:
         if near.rival is not None:
             # Every answer that would have been given is checked, so each counts for itself alone.
             source: Source = "explored" if near.hit is None else "checked"
-            await self._labeller.beside(flight, near.rival, terms, source=source)
+            compared = await self._labeller.beside(flight, near.rival, terms, source=source)
+            if near.hit is not None:
+                self._shadowed(terms.scene, compared or "unanswered")
 
 
 def label_of(item: Item, right: bool) -> Labelled | None:

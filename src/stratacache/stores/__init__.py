@@ -53,7 +53,8 @@ def _redis(scheme: str) -> Callable[[str, int, Clock], Backend]:
 def _memory(_: str, max_bytes: int, clock: Clock) -> Backend:
     from stratacache.stores.memory import MemoryStore
 
-    return Backend(MemoryStore(max_bytes, clock))
+    store = MemoryStore(max_bytes, clock)
+    return Backend(store, listing=store)
 
 
 def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
@@ -64,7 +65,7 @@ def _sqlite(rest: str, max_bytes: int, clock: Clock) -> Backend:
     store = SQLiteStore(path, max_bytes, clock)
     relay = SQLiteRelay(path.with_name(path.name + ".flights"), clock)
     questions = partial(BloomFilter, path=path.with_name(path.name + ".questions"))
-    return Backend(store, questions, store.bulletin(), relay, store.question_log())
+    return Backend(store, questions, store.bulletin(), relay, store.question_log(), store)
 
 
 def _memcached(rest: str, max_bytes: int, clock: Clock) -> Backend:
@@ -86,7 +87,8 @@ def _rocksdb(rest: str, max_bytes: int, clock: Clock) -> Backend:
 
     path = Path(rest[1:]).expanduser()
     questions = partial(BloomFilter, path=path.with_name(path.name + ".questions"))
-    return Backend(RocksDBStore(path, max_bytes, clock), questions=questions)
+    store = RocksDBStore(path, max_bytes, clock)
+    return Backend(store, questions=questions, listing=store)
 
 
 # A backend is imported when it is named: nobody waits for a client library that is not used.

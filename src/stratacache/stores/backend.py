@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from stratacache.ports import Bulletin, QuestionFilter, QuestionLog, Relay, Store
+from stratacache.ports import Bulletin, Listing, QuestionFilter, QuestionLog, Relay, Store
 from stratacache.stores.bloom import BloomFilter
 
 
@@ -17,7 +17,8 @@ class Backend(msgspec.Struct, frozen=True):
     near cache is useless or unsafe. ``relay``: single-flight across instances, None when there is no other.
     ``questions`` makes, from its capacity and error, the filter of questions handled, shared by the instances where the
     store can. ``question_log``: the questions that the semantic tier may find, for all instances; None when there is no
-    other instance, or the store can keep none: then a log in memory does.
+    other instance, or the store can keep none: then a log in memory does. ``listing``: the store again, where it can
+    name its entries; None where it cannot.
     """
 
     store: Store
@@ -25,3 +26,4 @@ class Backend(msgspec.Struct, frozen=True):
     bulletin: Bulletin | None = None
     relay: Relay | None = None
     question_log: QuestionLog | None = None
+    listing: Listing | None = None

@@ -14,12 +14,13 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from itertools import chain, islice
 
 import msgspec
 
 from stratacache.errors import SettingsError, StoreError
-from stratacache.ports import Clock
+from stratacache.ports import Clock, Page
 from stratacache.stores.climber import WindowClimber
 from stratacache.stores.deadlines import Deadlines
 from stratacache.stores.sketch import FrequencySketch
@@ -188,6 +189,23 @@ class MemoryStore:
     def forget(self, digests: Sequence[bytes]) -> int:
         """Remove; returns how many were present."""
         return sum(self._remove(digest) is not None for digest in digests)
+
+    async def scan(self, after: bytes, count: int) -> Page:
+        """As ``ports.Listing``, by digest. Looks at all digests each time, in some 100 ms for a million."""
+        self._require_open()
+        held = chain(*(segment.slots for segment in self._segments()))
+        digests = nsmallest(count, (digest for digest in held if digest > after))
+        entries = []
+        for digest in digests:
+            segment = self._segment_of(digest)
+            slot = segment.slots[digest] if segment is not None else None
+            if (
+                slot is not None
+                and not self._expired(slot)
+                and self._versions.are_current(slot.entry.versions)
+            ):
+                entries.append((digest, slot.entry))
+        return Page(entries, digests[-1] if len(digests) == count else None)
 
     async def stats(self) -> StoreStats:
         self._require_open()

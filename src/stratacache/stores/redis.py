@@ -21,4 +21,4 @@ def open_redis(url: str, clock: Clock) -> Backend:
     store = RedisStore(nodes, clock)
     store.announcer = bulletin = RedisBulletin(nodes, store.raise_floors)
     questions = partial(RedisQuestions, nodes)
-    return Backend(store, questions, bulletin, RedisRelay(nodes), RedisQuestionLog(nodes, clock))
+    return Backend(store, questions, bulletin, RedisRelay(nodes), RedisQuestionLog(nodes, clock), store)

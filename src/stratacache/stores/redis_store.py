@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import itertools
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from stratacache.errors import StoreError
-from stratacache.ports import Clock
+from stratacache.ports import Clock, Page
 from stratacache.stores import envelope
 from stratacache.stores.redis_nodes import Nodes
 from stratacache.stores.redis_scripts import ENSURE, INVALIDATE, MARK, PUT
@@ -141,6 +142,23 @@ class RedisStore:
             self._floors.move_to_end(tag)
         while len(self._floors) > _MOST_FLOORS:
             self._floors.popitem(last=False)
+
+    async def scan(self, after: bytes, count: int) -> Page:
+        """As ``ports.Listing``, in the server's order; one of a cluster walks its keys for each of its parts."""
+        self._require_open()
+        part, cursor = map(int, after.split(b" ")) if after else (0, 0)
+        prefix = f"{self._nodes.prefixes[part]}e:"
+        pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", prefix) + "*"
+        told, keys = await self._nodes.call(part, "SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        entries = []
+        for key in keys:
+            digest = _digest_in(key, prefix.encode())
+            entry = await self.get(digest) if digest is not None else None
+            if digest is not None and isinstance(entry, Entry):
+                entries.append((digest, entry))
+        if int(told) == 0:
+            part += 1
+        return Page(entries, f"{part} {int(told)}".encode() if part < len(self._nodes.prefixes) else None)
 
     async def stats(self) -> StoreStats:
         """Keys and memory of the servers, whatever uses them; rejections of this process."""
@@ -286,6 +304,14 @@ def _numbers(tags: Sequence[str], values: Sequence[bytes | None]) -> dict[str, i
         tag: int(value) if value is not None and value.isdigit() else None
         for tag, value in zip(tags, values, strict=True)
     }
+
+
+def _digest_in(key: bytes, prefix: bytes) -> bytes | None:
+    """The digest that an entry's key names, None when it names none."""
+    try:
+        return bytes.fromhex(key.removeprefix(prefix).decode("ascii"))
+    except ValueError:
+        return None
 
 
 def _figure(info: bytes, name: bytes) -> int:

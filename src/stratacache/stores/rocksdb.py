@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from stratacache.errors import SettingsError, StoreError
-from stratacache.ports import Clock
+from stratacache.ports import Clock, Page
 from stratacache.stores.lane import Lane
 from stratacache.stores.rocksdb_file import is_damage, mark_damaged, open_database
 from stratacache.stores.rocksdb_shelf import Shelf
@@ -60,6 +60,10 @@ class RocksDBStore:
     ) -> Invalidated:
         """As ``ports.Store``. When it returns it is on the disk, so that no power cut undoes it."""
         return await self._run(Shelf.invalidate, tags, digests, self._clock.now(), dry_run=dry_run)
+
+    async def scan(self, after: bytes, count: int) -> Page:
+        """As ``ports.Listing``, by digest."""
+        return await self._run(Shelf.scan, after, count, self._clock.now())
 
     async def stats(self) -> StoreStats:
         return await self._run(_stats)

@@ -6,11 +6,13 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import cast
 
 import msgspec
 from rocksdict import DbClosedError, Rdict
 
+from stratacache.ports import Page
 from stratacache.stores import envelope
 from stratacache.stores import rocksdb_rows as rows
 from stratacache.stores.rocksdb_file import file_bytes
@@ -140,6 +142,17 @@ class Shelf:
         finally:
             self._cleaner.shutdown()
             self._database.close()
+
+    def scan(self, after: bytes, count: int, now: float) -> Page:
+        """About ``count`` whole, current entries whose digests follow ``after``."""
+        heads = self._items(b"h", after + b"\0" if after else b"")
+        taken = [(key[1:], rows.head_in(value)) for key, value in islice(heads, count)]
+        entries = []
+        for digest, head in taken:
+            entry = envelope.decode(digest, self._value(digest, head)) if head is not None else None
+            if entry is not None and entry.gone_at > now and self._are_current(entry.versions, {}):
+                entries.append((digest, entry))
+        return Page(entries, taken[-1][0] if len(taken) == count else None)
 
     def fault(self) -> str:
         """The first broken invariant, or ""; reads everything."""

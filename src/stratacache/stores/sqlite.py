@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stratacache.errors import SettingsError, StoreError
-from stratacache.ports import Clock
+from stratacache.ports import Clock, Page
 from stratacache.stores import sqlite_work as work
 from stratacache.stores.sqlite_batch import RowRef, totals
 from stratacache.stores.sqlite_bulletin import Counter, SQLiteBulletin
@@ -110,6 +110,10 @@ class SQLiteStore:
             return Invalidated(affected, await self._snapshot(tags, known))
         self._require_open()
         return await self._lanes.write(work.invalidate, tags, digests, self._clock.now(), self._counter)
+
+    async def scan(self, after: bytes, count: int) -> Page:
+        """As ``ports.Listing``, by digest."""
+        return await self._read(work.scan, after, count, self._clock.now())
 
     def bulletin(self) -> SQLiteBulletin:
         """News of all invalidations on this file; close it before the store."""

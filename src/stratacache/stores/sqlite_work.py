@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stratacache.ports import Page
 from stratacache.stores import envelope
 from stratacache.stores import sqlite_versions as versions
 from stratacache.stores.sqlite_batch import Put, RowRef, batch, totals
@@ -19,6 +20,7 @@ _SWEEP = 32  # expired rows removed per put: more than a put adds, so the backlo
 _MOST_SWEPT = 256  # per transaction, to bound its time
 
 _FIND = "SELECT id, used, CAST(value AS BLOB) FROM entries WHERE digest = ?"
+_SCAN = "SELECT digest, CAST(value AS BLOB) FROM entries WHERE digest > ? ORDER BY digest LIMIT ?"
 
 
 class Look(NamedTuple):
@@ -50,6 +52,22 @@ def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> 
     entry = envelope.decode(digest, value)
     wanted = tags if entry is None else {*entry.tags, *tags}
     return Look(entry, used, (number, head_of(value)), versions.read(connection, wanted))
+
+
+def scan(connection: sqlite3.Connection, after: bytes, count: int, now: float) -> Page:
+    """About ``count`` whole, current entries whose digests follow ``after``, and then the versions, as ``read``."""
+    rows = connection.execute(_SCAN, (after, count)).fetchall()
+    found = [(digest, envelope.decode(digest, value)) for digest, value in rows]
+    tags = {tag for _, entry in found if entry is not None for tag in entry.tags}
+    known = versions.read(connection, tags)
+    entries = [
+        (digest, entry)
+        for digest, entry in found
+        if entry is not None
+        and entry.gone_at > now
+        and all(known.get(tag) == version for tag, version in entry.versions)
+    ]
+    return Page(entries, rows[-1][0] if len(rows) == count else None)
 
 
 def snapshot(connection: sqlite3.Connection, tags: Sequence[str], now: float) -> Versions:

@@ -63,6 +63,10 @@ class Learner:
         """
         self._begin(partial(self._learned, request, key, entry))
 
+    async def restore(self, question: Question) -> None:
+        """``question``, of an entry that was brought from elsewhere, can be found again, unless that failed."""
+        await self._run(partial(self._published, question))
+
     def corroborate(self, question: Question, witness: str) -> None:
         """``witness``, another principal, got an answer that agrees with that of ``question``: say so to all."""
         if witness not in question.witnesses and len(question.witnesses) < MAX_WITNESSES:

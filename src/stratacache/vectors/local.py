@@ -248,6 +248,11 @@ class LocalIndex:
             start += _BATCH
             await asyncio.sleep(0)
 
+    def find(self, digest: bytes) -> Question | None:
+        """The question under ``digest``, None when there is none."""
+        row = self._table.rows.table.find(digest)
+        return self._table.rows.question(row, self._table.owner(row).key) if row >= 0 else None
+
     async def sweep(self) -> int:
         """Remove what has expired; returns how many. Also done by itself every ``sweep_seconds``."""
         self._require_open()

@@ -117,6 +117,10 @@ class SwappingIndex:
         """As ``LocalIndex.questions``."""
         return self.serving.index.questions()
 
+    def find(self, digest: bytes) -> Question | None:
+        """As ``LocalIndex.find``."""
+        return self.serving.index.find(digest)
+
     async def close(self) -> None:
         """Give up what is under way, then close index and embedder. Idempotent."""
         if self._task is not None:

@@ -50,6 +50,7 @@ from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
 from stratacache.wiring.accounts import build_ledger, build_prices, cheapened, labelled_tenants
 from stratacache.wiring.endpoints import answer_limits, answering
+from stratacache.wiring.operating import operating
 from stratacache.wiring.prompt import build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
@@ -100,7 +101,7 @@ class System:
         self._backend_store = backend.store
         self._probe: asyncio.Task[None] | None = None
         self.bulletin, self.relay = backend.bulletin, backend.relay
-        self._question_log = backend.question_log
+        self._question_log, self._listing = backend.question_log, backend.listing
         self.store, self.near = self._build_store(backend, clock)
         self.audit = AuditLog(Path(settings.audit.path)) if settings.audit.path is not None else None
         upstreams = build_upstreams(
@@ -278,6 +279,17 @@ class System:
                 "/admin/review": {"GET": review.waiting, "POST": review.settle},
                 "/admin/ledger": {"GET": ledger},
                 "/admin/labels": {"GET": control.labels},
+                **operating(
+                    authenticator,
+                    self.store,
+                    self._backend_store,
+                    self._listing,
+                    self.semantic,
+                    self.audit,
+                    clock,
+                    census,
+                    settings,
+                ),
             },
             start=self.start,
             stop=self.stop,

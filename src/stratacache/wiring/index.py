@@ -38,6 +38,7 @@ Open = Callable[[Choice], Opened]
 class OpenIndex(msgspec.Struct, frozen=True):
     """The index, its embedder, how all instances are told of a question, and what an index of this process follows.
 
+    ``find`` gives the question of an entry, where the index can tell.
     ``outdated``: the vectors are of an embedder that the configuration does not name any more.
     """
 
@@ -49,6 +50,7 @@ class OpenIndex(msgspec.Struct, frozen=True):
     reindexer: Reindexer | None = None
     outdated: bool = False
     load: Callable[[], None] = lambda: None
+    find: Callable[[bytes], Question | None] | None = None
 
     def start(self, ended: Ended | None = None) -> None:
         """Begin to follow the log, and to embed anew what needs it: then ``ended`` is told how that went.
@@ -110,7 +112,9 @@ def open_index(place: Place, configured: Opened, open_embedder: Open) -> OpenInd
     )
     publish = partial(_publish_to_log, question_log, index.embedder)
     outdated = index.embedder.fingerprint != embedder.fingerprint
-    return OpenIndex(index, index.embedder, publish, question_log, follower, reindexer, outdated, local.load)
+    return OpenIndex(
+        index, index.embedder, publish, question_log, follower, reindexer, outdated, local.load, index.find
+    )
 
 
 class _Local:

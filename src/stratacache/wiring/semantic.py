@@ -170,7 +170,7 @@ def build_semantic(ground: Ground, models: SemanticModels | None = None) -> Sema
     labeller = Labeller(tier, models.bound, found.embedder, learner.corroborate, metrics.judged, judge)
     review = ReviewQueue(open_review(ground.settings, clock), backend.store.get, clock, metrics.reviewed)
     metrics.watch("stratacache_review_queue", lambda: review.lengths)
-    kindred = Kindred(tier, learner, labeller, ground.flights, metrics.looked, review)
+    kindred = Kindred(tier, learner, labeller, ground.flights, metrics.looked, review, metrics.shadowed)
     follower = found.follower
     if follower is not None:
         metrics.watch("stratacache_index_lag_seconds", lambda: {"": follower.stats().lag})
