@@ -66,6 +66,32 @@ def test_the_minimum_is_that_of_the_model(model: str, marked: bool) -> None:
     assert (prepared.plan.decision == "marked") is marked
 
 
+def test_a_clock_behind_the_rules_costs_only_what_follows_it() -> None:
+    """The stable block of a system prompt is found though nothing ended there before."""
+    tier = Tier()
+    for number in range(40):
+        tier.clock.advance(20)
+        system = [{"type": "text", "text": text} for text in (SYSTEM, f"It is {number} o'clock.")]
+        prepared, usage = tier.ask(asked(user(f"question {number}"), system=system))
+    assert usage.read > 2000
+    assert [mark.position for mark in prepared.plan.marks] == [0]
+
+
+def test_notes_that_are_only_in_the_last_message_do_not_hide_the_history() -> None:
+    """What was looked up for a question is sent with it, and never again: each turn parts from the one before."""
+    tier = Tier()
+    history: list[Any] = []
+    for turn in range(20):
+        tier.clock.advance(20)
+        question = user(f"question {turn} " + words(150))
+        notes = user(
+            [{"type": "text", "text": f"notes {turn}"}, {"type": "text", "text": f"question {turn}"}]
+        )
+        _, usage = tier.ask(asked(*history, notes, system=SYSTEM))
+        history += [question, assistant(f"answer {turn} " + words(150))]
+    assert usage.read > 0.8 * usage.total
+
+
 def test_prompts_that_never_come_again_are_not_marked_for_long() -> None:
     """The clock in the system prompt: each request is written at 1.25 and read by nobody, until that is known."""
     tier = Tier()

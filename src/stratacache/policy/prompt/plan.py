@@ -120,18 +120,18 @@ def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: flo
     if not layout.sums:
         return
     lives = [life.seconds for life in rule.lives]
-    known = reuse.longest(layout.digests)
-    deep = reuse.node(layout.digests[known]) if known is not None and known >= layout.system else None
+    known, near = _seen(layout, reuse)
+    shared = _shared(layout)
+    deep = reuse.node(layout.digests[near]) if near not in shared and near >= 0 else None
     family, end = layout.family, _last(layout, rule)
-    if deep is None or deep.until <= now:
+    for position in shared:
         # What is read at a deeper point does not need these, and their time goes on.
-        for position in sorted({layout.tools - 1, layout.system - 1} - {-1}):
+        if deep is None or deep.until <= now or position > near:
             reuse.begin("shared", layout.digests[position], scope, b"", now, lives)
-    if known is not None and known >= layout.system:
-        reuse.begin("branch", layout.digests[known], scope, family, now, lives)
-    if end >= layout.system and (known is None or known < end):
-        start = layout.system if known is None else max(known + 1, layout.system)
-        reuse.between(layout.digests[start:end])
+    for position in sorted({known, near} - {-1, *shared}):
+        reuse.begin("branch", layout.digests[position], scope, family, now, lives)
+    reuse.between(layout.digests[known + 1 :])
+    if end > known:
         reuse.begin(_kind_of_end(layout), layout.digests[end], scope, family, now, lives)
 
 
@@ -165,6 +165,20 @@ def _ends(layout: Layout, plan: Plan, rule: CacheRule) -> list[tuple[int, int, f
     return ends
 
 
+def _shared(layout: Layout) -> list[int]:
+    """The last positions of tools and system."""
+    return sorted({layout.tools - 1, layout.system - 1} - {-1})
+
+
+def _seen(layout: Layout, reuse: Reuse) -> tuple[int, int]:
+    """The last position whose prefix was sent before, and the last up to there that an entry may end at; -1: none."""
+    known = reuse.longest(layout.digests)
+    if known is None:
+        return -1, -1
+    near = (i for i in range(known, -1, -1) if reuse.node(layout.digests[i]) is not None)
+    return known, next(near, -1)
+
+
 def _last(layout: Layout, rule: CacheRule) -> int:
     """The last position of the messages that an entry can end at, -1 without."""
     end = len(layout.sums) - 1
@@ -179,7 +193,7 @@ def _kind_of_end(layout: Layout) -> Kind:
 
 def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> list[Candidate]:
     """The positions worth a mark, in order; no more than the request may carry."""
-    known = reuse.longest(layout.digests)
+    known, near = _seen(layout, reuse)
     n, family = len(rule.lives), layout.family
 
     def candidate(position: int, kind: Kind, *, implicit: bool = False) -> Candidate | None:
@@ -202,9 +216,11 @@ def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now
     # Whoever shares the tools with another system finds them from there; a system that is known needs no such mark.
     fresh = system is None or reuse.node(layout.digests[layout.system - 1]) is None
     tools = candidate(layout.tools - 1, "shared") if fresh else None
-    branch = candidate(known, "branch") if known is not None and layout.system <= known < last else None
+    parted = sorted({known, near} - {last, *_shared(layout)}, reverse=True)
     # In the order of need; the end comes first, as all before it is written with it at no further cost.
-    wanted = [one for one in (tail, system, branch, tools) if one is not None]
+    wanted = [
+        one for one in (tail, system, *(candidate(i, "branch") for i in parted), tools) if one is not None
+    ]
     return sorted(wanted[: rule.breakpoints], key=lambda one: one.position)
 
 

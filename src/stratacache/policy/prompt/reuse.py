@@ -15,7 +15,7 @@ from typing import Literal
 MAX_NODES = 65_536
 MAX_TALLIES = 4_096
 MAX_INNER = 256
-"""Positions that one request adds between its last known one and its end."""
+"""Positions that are kept of what a request adds, at its beginning and at its end."""
 
 HALVE_AT = 200.0
 """Counts of a tally are halved from there on: habits change."""
@@ -159,8 +159,10 @@ class Reuse:
             self._nodes.popitem(last=False)
 
     def between(self, digests: Sequence[bytes]) -> None:
-        """Prefixes that nothing ends at so far."""
-        for digest in digests[-MAX_INNER:]:
+        """Prefixes that nothing ends at so far; of very many the first and the last."""
+        if len(digests) > 2 * MAX_INNER:
+            digests = [*digests[:MAX_INNER], *digests[-MAX_INNER:]]
+        for digest in digests:
             self._nodes.setdefault(digest, None)
 
     def rate(self, family: bytes, now: float) -> float:
@@ -178,7 +180,7 @@ class Reuse:
 
     def check(self) -> None:
         """Raise AssertionError when something is over its bound."""
-        assert len(self._nodes) <= self._max_nodes + MAX_INNER
+        assert len(self._nodes) <= self._max_nodes + 2 * MAX_INNER
         assert len(self._tallies) <= MAX_TALLIES
         assert len(self._rates) <= MAX_TALLIES
 
