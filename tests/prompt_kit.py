@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stratacache.policy.fields import CHAT, MESSAGES
+from stratacache.policy.fields import MESSAGES
 from stratacache.settings import read_providers
 from stratacache.testing import CacheUsage, PromptCache
 from stratacache.tiers.prompt import Prepared, PromptTier
@@ -92,6 +92,3 @@ def marks_in(value: Any) -> list[dict[str, Any]]:
         )
         return [mark for inner in ordered for mark in marks_in(inner)] + own
     return [mark for inner in value for mark in marks_in(inner)] if isinstance(value, list) else []
-
-
-__all__ = ["CHAT", "MESSAGES"]

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.prompt_kit import CHAT, CLAUDE, MARK, MESSAGES, TABLE, Tier, asked, marks_in, tool, words
+from tests.prompt_kit import CLAUDE, MARK, TABLE, Tier, asked, marks_in, tool, words
 
+from stratacache.policy.fields import CHAT, MESSAGES
 from stratacache.policy.messages_form import canonical_prompt
 from stratacache.testing import minimum_of
 from stratacache.testing.anthropic_check import check

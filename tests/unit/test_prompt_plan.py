@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.prompt_kit import CHAT, CLAUDE, HOUR, MARK, Tier, asked, assistant, marks_in, tool, user, words
+from tests.prompt_kit import CLAUDE, HOUR, MARK, Tier, asked, assistant, marks_in, tool, user, words
+
+from stratacache.policy.fields import CHAT
 
 SYSTEM = words(2000, "policy")
 TOOLS = [tool("search", words(800)), tool("book", words(800))]

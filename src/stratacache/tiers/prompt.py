@@ -12,7 +12,7 @@ import msgspec
 from stratacache.policy.fields import CHAT, MESSAGES
 from stratacache.policy.prompt import plan as planning
 from stratacache.policy.prompt.marks import Sketch, sketch, with_marks
-from stratacache.policy.prompt.plan import Plan
+from stratacache.policy.prompt.plan import Plan, Seen
 from stratacache.policy.prompt.reuse import Reuse
 from stratacache.policy.prompt.segments import Chain, Form
 from stratacache.policy.salt import cache_key
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 REFUSED_FOR: Final = 3600.0
 """Seconds that a model gets no marks after its server refused a request with, and took it without."""
-MAX_REFUSED: Final = 1000
+MAX_MODELS: Final = 1000
 KEY: Final = "prompt_cache_key"
 _FORMS: Final[Mapping[str, Form]] = {CHAT: "chat", MESSAGES: "messages"}
 _UNKNOWN: Final = Plan("unknown", "no rules are known for this server or model")
@@ -55,6 +55,7 @@ class Prepared(msgspec.Struct, frozen=True):
     provider: str = ""
     scope: bytes = b""
     made: Sketch | None = None
+    seen: Seen | None = None
     rule: CacheRule | None = None
     family: bytes = b""
     changed: bool = False
@@ -79,6 +80,7 @@ class PromptTier:
         self._chain = Chain()
         self._reuse = Reuse()
         self._refused: dict[tuple[str, str], float] = {}
+        self._rules: dict[tuple[str, str], CacheRule] = {}
 
     def prepare(self, request: Request, body: dict[str, JSON]) -> Prepared:
         """``body`` of a call that is about to be made, with marks where they pay; never raises.
@@ -90,8 +92,9 @@ class PromptTier:
             return Prepared(body, _UNKNOWN)
         try:
             prepared = self._prepare(request, body, provider)
-            if prepared.made is not None and prepared.rule is not None:
-                planning.record(prepared.made.layout, prepared.rule, self._reuse, prepared.scope, self._now())
+            made, seen, rule = prepared.made, prepared.seen, prepared.rule
+            if made is not None and seen is not None and rule is not None:
+                planning.record(made.layout, seen, rule, self._reuse, prepared.scope, self._now())
             if prepared.family:
                 self._reuse.arrive(prepared.family, self._now())
         except Exception:
@@ -102,7 +105,7 @@ class PromptTier:
 
     def refused(self, request: Request, prepared: Prepared) -> None:
         """The server refused ``prepared`` and took the same request without what was added."""
-        while len(self._refused) >= MAX_REFUSED:
+        while len(self._refused) >= MAX_MODELS:
             del self._refused[next(iter(self._refused))]
         self._refused[request.upstream, request.resolved_model] = self._now() + REFUSED_FOR
         self._tally.planned(prepared.provider, _REFUSED.decision)
@@ -152,11 +155,11 @@ class PromptTier:
         """Raise AssertionError when something is over its bound."""
         self._reuse.check()
         self._chain.check()
-        assert len(self._refused) <= MAX_REFUSED
+        assert len(self._refused) <= MAX_MODELS
 
     def _prepare(self, request: Request, body: dict[str, JSON], provider: str) -> Prepared:
         form, model = _FORMS.get(request.endpoint), request.resolved_model
-        rule = self._table.rule(provider, model)
+        rule = self._rule(provider, model)
         if form is None or rule is None:
             return Prepared(body, _UNKNOWN, provider)
         if rule.style == "automatic":
@@ -165,7 +168,8 @@ class PromptTier:
             return Prepared(body, _REFUSED, provider)
         scope = _scope(request)
         made = sketch(body, form, self._chain, scope)
-        plan = planning.consider(made.layout, rule, self._reuse, scope, self._now())
+        seen = planning.look(made.layout, self._reuse)
+        plan = planning.consider(made.layout, seen, rule, self._reuse, scope, self._now())
         explicit = rule.style == "breakpoints"
         changed, family = body, b""
         if plan.marks or not plan.implicit:
@@ -174,7 +178,16 @@ class PromptTier:
             family = scope + (made.layout.family or made.layout.digests[0])
             changed = {**changed, KEY: self._key(made, rule, family)}
         noted = rule if rule.style != "key" and plan.decision in ("marked", "keyed", "no_gain") else None
-        return Prepared(changed, plan, provider, scope, made, noted, family, changed is not body)
+        return Prepared(changed, plan, provider, scope, made, seen, noted, family, changed is not body)
+
+    def _rule(self, provider: str, model: str) -> CacheRule | None:
+        """That of the table, remembered: clients choose models where an upstream serves a pattern."""
+        known = self._rules.get((provider, model))
+        if known is None and (known := self._table.rule(provider, model)) is not None:
+            if len(self._rules) >= MAX_MODELS:
+                self._rules.clear()
+            self._rules[provider, model] = known
+        return known
 
     def _key(self, made: Sketch, rule: CacheRule, family: bytes) -> str:
         """The key that keeps requests with this prefix on one machine, or on several when one would be too few.

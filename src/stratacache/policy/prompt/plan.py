@@ -74,6 +74,14 @@ class Plan(msgspec.Struct, frozen=True):
     implicit: bool = True
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """Where a request leaves what was sent before: the last position that was, and the last up to there that an entry
+    may end at; -1 for none."""
+
+    known: int
+    near: int
+
+
 AUTOMATIC = Plan("automatic", "the provider caches by itself and takes no marks")
 
 
@@ -87,7 +95,16 @@ class Candidate(msgspec.Struct):
     implicit: bool = False
 
 
-def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> Plan:
+def look(layout: Layout, reuse: Reuse) -> Seen:
+    """What of the request was seen before. Mutates nothing."""
+    known = reuse.longest(layout.digests)
+    near = known
+    while near >= 0 and reuse.node(layout.digests[near]) is None:
+        near -= 1
+    return Seen(known, near)
+
+
+def consider(layout: Layout, seen: Seen, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> Plan:
     """The plan for a request of ``scope``. Mutates nothing: :func:`record` does, once the request is sent."""
     if rule.style == "automatic":
         return AUTOMATIC
@@ -98,7 +115,7 @@ def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: f
         return Plan("short", f"about {total} tokens, fewer than the {rule.minimum} that this model caches")
     if rule.style == "key":
         return Plan("keyed", "the provider caches by itself; a key keeps the prefix on one machine")
-    candidates = _candidates(layout, rule, reuse, scope, now)
+    candidates = _candidates(layout, seen, rule, reuse, scope, now)
     lives, least = _best(candidates, rule)
     saved = _as_it_is(candidates, rule) - least
     marks = tuple(
@@ -115,12 +132,12 @@ def consider(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: f
     return Plan("marked" if marks or not implicit else "keyed", why, marks, saved, implicit)
 
 
-def record(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> None:
+def record(layout: Layout, seen: Seen, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> None:
     """Note that the request is sent: what it needs again, and where it goes on from what was seen."""
     if not layout.sums:
         return
     lives = [life.seconds for life in rule.lives]
-    known, near = _seen(layout, reuse)
+    known, near = seen.known, seen.near
     shared = _shared(layout)
     deep = reuse.node(layout.digests[near]) if near not in shared and near >= 0 else None
     family, end = layout.family, _last(layout, rule)
@@ -167,16 +184,8 @@ def _ends(layout: Layout, plan: Plan, rule: CacheRule) -> list[tuple[int, int, f
 
 def _shared(layout: Layout) -> list[int]:
     """The last positions of tools and system."""
-    return sorted({layout.tools - 1, layout.system - 1} - {-1})
-
-
-def _seen(layout: Layout, reuse: Reuse) -> tuple[int, int]:
-    """The last position whose prefix was sent before, and the last up to there that an entry may end at; -1: none."""
-    known = reuse.longest(layout.digests)
-    if known is None:
-        return -1, -1
-    near = (i for i in range(known, -1, -1) if reuse.node(layout.digests[i]) is not None)
-    return known, next(near, -1)
+    tools, system = layout.tools - 1, layout.system - 1
+    return [i for i in (tools, system) if i >= 0] if tools != system else [system] * (system >= 0)
 
 
 def _last(layout: Layout, rule: CacheRule) -> int:
@@ -191,9 +200,10 @@ def _kind_of_end(layout: Layout) -> Kind:
     return "continued" if layout.answered else "opening"
 
 
-def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now: float) -> list[Candidate]:
+def _candidates(
+    layout: Layout, seen: Seen, rule: CacheRule, reuse: Reuse, scope: bytes, now: float
+) -> list[Candidate]:
     """The positions worth a mark, in order; no more than the request may carry."""
-    known, near = _seen(layout, reuse)
     n, family = len(rule.lives), layout.family
 
     def candidate(position: int, kind: Kind, *, implicit: bool = False) -> Candidate | None:
@@ -216,7 +226,7 @@ def _candidates(layout: Layout, rule: CacheRule, reuse: Reuse, scope: bytes, now
     # Whoever shares the tools with another system finds them from there; a system that is known needs no such mark.
     fresh = system is None or reuse.node(layout.digests[layout.system - 1]) is None
     tools = candidate(layout.tools - 1, "shared") if fresh else None
-    parted = sorted({known, near} - {last, *_shared(layout)}, reverse=True)
+    parted = sorted({seen.known, seen.near} - {last, *_shared(layout)}, reverse=True)
     # In the order of need; the end comes first, as all before it is written with it at no further cost.
     wanted = [
         one for one in (tail, system, *(candidate(i, "branch") for i in parted), tools) if one is not None

@@ -115,10 +115,13 @@ class Reuse:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def longest(self, digests: Sequence[bytes]) -> int | None:
-        """The last position whose prefix was seen before. Does not mutate."""
+    def longest(self, digests: Sequence[bytes]) -> int:
+        """The last position whose prefix was seen before, -1 for none. Does not mutate."""
         nodes = self._nodes
-        return next((i for i in range(len(digests) - 1, -1, -1) if digests[i] in nodes), None)
+        for i in range(len(digests) - 1, -1, -1):
+            if digests[i] in nodes:
+                return i
+        return -1
 
     def node(self, digest: bytes) -> Node | None:
         """What is known of a prefix that something could end at. Does not mutate."""
