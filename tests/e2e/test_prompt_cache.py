@@ -13,6 +13,7 @@ from tests.fakes.upstream import FakeUpstream, Reply
 from tests.harness import ENVIRON, Gateway, running_gateway
 from tests.prompt_kit import MARK, assistant, marks_in, tool, user, words
 
+from stratacache.commands.explain import _prompt_in_words
 from stratacache.testing import AnthropicFake, ApiError, Message, OpenAIFake
 
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.6"
@@ -145,6 +146,37 @@ async def test_an_error_of_the_clients_own_is_the_upstreams(claude: AnthropicFak
         assert plans(gateway) == {"anthropic marked": 2}
 
 
+async def test_three_results_of_parallel_calls_make_no_fifth_mark(claude: AnthropicFake) -> None:
+    """An OpenAI client's three tool messages become one message with three blocks at Anthropic."""
+    names = ("one", "two", "three")
+    calls = [{"id": f"c_{n}", "type": "function", "function": {"name": n, "arguments": "{}"}} for n in names]
+    tools = [{"type": "function", "function": {"name": n, "description": words(600)}} for n in names]
+    results = [{"role": "tool", "tool_call_id": f"c_{n}", "content": words(300, n)} for n in names]
+    messages: Any = [{"role": "system", "content": SYSTEM}, user("start " + words(300))]
+    async with before(claude) as gateway, by_openai(gateway) as client:
+        for turn in range(3):
+            asked: Any = {"model": CLAUDE, "messages": messages, "tools": tools}
+            await client.chat.completions.create(**asked)
+            messages = [*messages, {"role": "assistant", "tool_calls": calls}, *results, user(f"turn {turn}")]
+    assert claude.message_calls == 3
+    assert all(1 <= len(marks_in(call.json)) <= 4 for call in claude.calls)
+    assert claude.usages[-1].read > 5000
+
+
+async def test_marks_of_the_client_that_the_api_refuses_are_the_clients_error(claude: AnthropicFake) -> None:
+    """A bare mark on the tools is of five minutes, and an hour must not come after it."""
+    system: Any = [{"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+    asked: Any = [user("q")]
+    tools: Any = [{**tool("t"), "cache_control": MARK}]
+    async with before(claude) as gateway, by_anthropic(gateway) as client:
+        with pytest.raises(anthropic.BadRequestError, match="must not come after"):
+            await client.messages.create(
+                model=CLAUDE, max_tokens=50, messages=asked, system=system, tools=tools
+            )
+        assert plans(gateway) == {"anthropic own_marks": 1}
+    assert claude.message_calls == 1
+
+
 async def test_explain_tells_the_plan_and_calls_nobody(claude: AnthropicFake) -> None:
     async with before(claude) as gateway:
         asked = {"model": CLAUDE, "messages": [{"role": "system", "content": SYSTEM}, user("q " + words(50))]}
@@ -155,6 +187,9 @@ async def test_explain_tells_the_plan_and_calls_nobody(claude: AnthropicFake) ->
         assert told["expected_gain_tokens"] > 500
         assert claude.calls == []
         assert plans(gateway) == {}
+        lines = _prompt_in_words(told)
+        assert lines[0].startswith("prompt     marked (saves about ")
+        assert lines[1].startswith("  mark     system[0] for 5m: ")
 
 
 async def test_newer_models_get_breakpoints_and_a_key(gpt: OpenAIFake) -> None:
