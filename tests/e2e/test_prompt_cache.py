@@ -64,6 +64,16 @@ def by_openai(gateway: Gateway) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=gateway.base_url, api_key="sk-any", max_retries=0)
 
 
+async def three_questions(client: openai.AsyncOpenAI, model: str) -> int | None:
+    """Three conversations that share a system prompt; the tokens that the last one's usage says were read."""
+    for number in range(3):
+        asked: Any = [{"role": "system", "content": SYSTEM}, user(f"question {number}")]
+        answer = await client.chat.completions.create(model=model, messages=asked)
+    assert answer.usage is not None
+    details = answer.usage.prompt_tokens_details
+    return details.cached_tokens if details is not None else None
+
+
 def plans(gateway: Gateway) -> dict[str, int]:
     return dict(gateway.system.metrics.figures().counters["planned"])
 
@@ -92,17 +102,8 @@ async def test_turns_of_a_conversation_are_read(claude: AnthropicFake, stream: b
 
 async def test_an_openai_client_gets_it_too(claude: AnthropicFake) -> None:
     async with before(claude) as gateway, by_openai(gateway) as client:
-        for number in range(3):
-            answer = await client.chat.completions.create(
-                model=CLAUDE,
-                messages=[
-                    {"role": "system", "content": SYSTEM},
-                    {"role": "user", "content": f"question {number}"},
-                ],
-            )
-        assert answer.usage is not None
-        assert answer.usage.prompt_tokens_details is not None
-        assert answer.usage.prompt_tokens_details.cached_tokens == claude.usages[-1].read > 2000
+        read = await three_questions(client, CLAUDE)
+        assert read == claude.usages[-1].read > 2000
 
 
 async def test_marks_are_not_in_the_key(claude: AnthropicFake) -> None:
@@ -194,17 +195,8 @@ async def test_explain_tells_the_plan_and_calls_nobody(claude: AnthropicFake) ->
 
 async def test_newer_models_get_breakpoints_and_a_key(gpt: OpenAIFake) -> None:
     async with before_gpt(gpt) as gateway, by_openai(gateway) as client:
-        for number in range(3):
-            answer = await client.chat.completions.create(
-                model=GPT,
-                messages=[
-                    {"role": "system", "content": SYSTEM},
-                    {"role": "user", "content": f"question {number}"},
-                ],
-            )
-        assert answer.usage is not None
-        assert answer.usage.prompt_tokens_details is not None
-        assert answer.usage.prompt_tokens_details.cached_tokens == gpt.usages[-1].read > 2000
+        read = await three_questions(client, GPT)
+        assert read == gpt.usages[-1].read > 2000
     bare = [user("q")]
     assert (
         gpt.cache.serve(
@@ -216,14 +208,7 @@ async def test_newer_models_get_breakpoints_and_a_key(gpt: OpenAIFake) -> None:
 
 async def test_older_models_get_a_key_and_no_newer_option(gpt: OpenAIFake) -> None:
     async with before_gpt(gpt) as gateway, by_openai(gateway) as client:
-        for number in range(3):
-            await client.chat.completions.create(
-                model="gpt-4.1",
-                messages=[
-                    {"role": "system", "content": SYSTEM},
-                    {"role": "user", "content": f"question {number}"},
-                ],
-            )
+        await three_questions(client, "gpt-4.1")
         assert plans(gateway) == {"openai keyed": 3}
     assert gpt.chat_calls == 3
     assert len({call.json["prompt_cache_key"] for call in gpt.calls}) == 1

@@ -291,3 +291,11 @@ def test_providers_that_take_no_marks_get_none(provider: str) -> None:
     body = chat("some-model", user("q"))
     assert tier.prepare(body).body is body
     assert tier.counts.decisions == {(provider, "automatic"): 1}
+
+
+def test_marks_of_one_api_are_not_put_into_requests_of_another() -> None:
+    """Anthropic's chat endpoint knows no cache_control."""
+    tier = Tier("anthropic", CHAT)
+    body = chat(CLAUDE, user("q"))
+    assert tier.prepare(body).body is body
+    assert tier.counts.decisions == {("anthropic", "unknown"): 1}

@@ -20,6 +20,7 @@ GOOD = """providers:
     rules:
       - models: ['m-*']
         style: cache_control
+        forms: [chat]
         minimum: 100
         breakpoints: 2
         lives: [{ttl: 5m, seconds: 5m, write: 1.1}]
@@ -81,12 +82,12 @@ def test_a_file_of_ones_own_replaces_the_table(tmp_path: Path) -> None:
         (
             "minimum: 100",
             "minimun: 100",
-            ["rules.yaml:10: providers[0].rules[0].minimun: unknown key", "'minimum'"],
+            ["rules.yaml:11: providers[0].rules[0].minimun: unknown key", "'minimum'"],
         ),
         (
             "read: 0.2",
             "read: cheap",
-            ["rules.yaml:13: providers[0].rules[0].read: must be a number from 0 to 1"],
+            ["rules.yaml:14: providers[0].rules[0].read: must be a number from 0 to 1"],
         ),
         (
             "style: cache_control",
@@ -96,9 +97,9 @@ def test_a_file_of_ones_own_replaces_the_table(tmp_path: Path) -> None:
         (
             "breakpoints: 2",
             "breakpoints: 0",
-            ["rules.yaml:11:", "must be at least 1 with style cache_control"],
+            ["rules.yaml:12:", "must be at least 1 with style cache_control"],
         ),
-        ("{ttl: 5m, seconds: 5m, write: 1.1}", "", ["rules.yaml:12:", "ascending order"]),
+        ("{ttl: 5m, seconds: 5m, write: 1.1}", "", ["rules.yaml:13:", "ascending order"]),
         ("['m-*']", "[]", ["rules.yaml:8:", "names no model"]),
         ("providers:", "providers: [", ["rules.yaml:", "not valid YAML"]),
     ],

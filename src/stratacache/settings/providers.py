@@ -58,6 +58,10 @@ class CacheRule(Section, frozen=True, kw_only=True):
         Literal["cache_control", "breakpoints", "key", "automatic"],
         Meta(description="how a request steers the cache"),
     ]
+    forms: Annotated[
+        tuple[Literal["chat", "messages"], ...],
+        Meta(description="whose requests can say it: OpenAI's chat API, Anthropic's Messages API"),
+    ]
     minimum: Annotated[int, _count("tokens that a prefix must have", 0, 10**6)]
     step: Annotated[int, _count("tokens by which a cached prefix grows", 1, 10**5)] = 1
     breakpoints: Annotated[int, _count("marks that a request may carry", 0, 64)] = 0

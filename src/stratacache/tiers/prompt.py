@@ -27,7 +27,7 @@ REFUSED_FOR: Final = 3600.0
 MAX_MODELS: Final = 1000
 KEY: Final = "prompt_cache_key"
 _FORMS: Final[Mapping[str, Form]] = {CHAT: "chat", MESSAGES: "messages"}
-_UNKNOWN: Final = Plan("unknown", "no rules are known for this server or model")
+_UNKNOWN: Final = Plan("unknown", "no rules are known for this server, model or kind of request")
 _FAILED: Final = Plan("failed", "planning failed, and the log says how; the request went as it was")
 _REFUSED: Final = Plan(
     "refused", "the server refused a marked request of late and took the same without marks"
@@ -160,7 +160,7 @@ class PromptTier:
     def _prepare(self, request: Request, body: dict[str, JSON], provider: str) -> Prepared:
         form, model = _FORMS.get(request.endpoint), request.resolved_model
         rule = self._rule(provider, model)
-        if form is None or rule is None:
+        if form is None or rule is None or form not in rule.forms:
             return Prepared(body, _UNKNOWN, provider)
         if rule.style == "automatic":
             return Prepared(body, planning.AUTOMATIC, provider)
