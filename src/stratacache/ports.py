@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -100,11 +100,12 @@ class Page(msgspec.Struct, frozen=True):
 class Listing(Protocol):
     """A store that can name its entries."""
 
-    async def scan(self, after: bytes, count: int) -> Page:
+    async def scan(self, after: bytes, count: int, *, dead: bool = False) -> Page:
         """About ``count`` entries that may answer now, from position ``after`` (b"" for the first); maybe none.
 
         What is there all the while is named at least once; what changes meanwhile may be. Neither expired nor
-        invalidated entries are. Does not mutate, not even recency. Raises StoreError.
+        invalidated entries are, unless ``dead`` asks for all that is still kept. Does not mutate, not even recency.
+        Raises StoreError.
         """
         ...
 
@@ -368,6 +369,13 @@ class QuestionLog(Protocol):
 
         Records whose question has expired may be missing; the order is that of ``append`` on every instance. Raises
         LogGap when what followed ``after`` is not known any more: dropped, lost with the store, or never there.
+        """
+        ...
+
+    async def forget(self, keep: Container[bytes], until: float) -> int:
+        """Erase the questions made until ``until``, in seconds since the epoch, whose digests are not in ``keep``.
+
+        All instances are told that they are gone. Returns how many there were.
         """
         ...
 

@@ -230,3 +230,24 @@ async def test_after_close_every_call_is_an_error_but_close(log: QuestionLog) ->
     for call in (log.read(b"", 1), log.append([record_of("a")]), log.wait(b"", 1.0)):
         with pytest.raises(StoreError, match="closed"):
             await call
+
+
+async def test_what_is_erased_leaves_no_text_and_all_are_told(
+    kind: Kind | None, log: QuestionLog, logs: Logs
+) -> None:
+    await log.append([record_of(name, text=f"secret of {name}") for name in ("a", "b", "c")])
+    (_, (before, _), (end, _)) = [(position, record) for position, record in await log.read(b"", 10)]
+    kept = {record_of("b").question.digest}
+    made = record_of("a").question.created_at
+    assert await log.forget(kept, made - 1) == 0  # none is as old
+    assert await log.forget(kept, made) == 2
+    async with logs() as other:
+        left = [record for _, record in await other.read(b"", 100)]
+        assert [one.question.text for one in left if one.question.text] == ["secret of b"]
+        assert [one.question.digest for one in left if one.vector] == [record_of("b").question.digest]
+        with contextlib.suppress(LogGap):  # Redis has to make who stood on an erased record begin anew
+            news = {record.question.digest for _, record in await other.read(end, 100)}
+            assert {record_of("a").question.digest, record_of("c").question.digest} <= news
+        await log.append([record_of("new")])
+        assert (await names(other, before))[-1] == "new"
+        assert await log.forget(kept | {record_of("new").question.digest}, made) == 0

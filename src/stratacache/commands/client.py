@@ -29,7 +29,13 @@ def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def ask_gateway(
-    args: argparse.Namespace, method: str, path: str, body: bytes | None = None, *, member: str
+    args: argparse.Namespace,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    member: str,
+    timeout: float = TIMEOUT,
 ) -> JSON:
     """The decoded JSON answer, an object; ``member`` is one that a gateway's answer always has.
 
@@ -37,7 +43,7 @@ def ask_gateway(
         StrataError: nobody answers there, or the gateway refused; says why.
     """
     url = args.url or configured_url(args.config)
-    connection = _connection(url)
+    connection = _connection(url, timeout)
     key = os.environ.get(args.api_key_env)
     headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
     try:
@@ -53,7 +59,7 @@ def ask_gateway(
     return _checked(url, response.status, answer, member)
 
 
-def _connection(url: str) -> http.client.HTTPConnection:
+def _connection(url: str, timeout: float) -> http.client.HTTPConnection:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -62,7 +68,7 @@ def _connection(url: str) -> http.client.HTTPConnection:
     if not host or parts.scheme not in ("http", "https"):
         raise StrataError(f"--url {url!r} is not an http(s) address")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(host, port, timeout=TIMEOUT)
+    return kind(host, port, timeout=timeout)
 
 
 def _checked(url: str, status: int, answer: bytes, member: str) -> JSON:

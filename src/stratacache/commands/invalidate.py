@@ -11,11 +11,14 @@ import msgspec
 from stratacache.commands.client import add_gateway_arguments, ask_gateway
 from stratacache.types import JSON
 
+ERASE_TIMEOUT = 3600.0  # seconds: the whole store is looked through
+
 EXAMPLE = """example:
   stratacache invalidate --tag prices --tag kb:returns
   stratacache invalidate --tag model:smollm2-135m --dry-run
   stratacache invalidate --entry 0f6b1f0c2e8d4a7b9c3d5e6f708192a3
   stratacache invalidate --tenant acme
+  stratacache invalidate --tenant acme --erase
   stratacache invalidate --log"""
 
 
@@ -33,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the entry with this id (x-strata-entry); may be repeated",
     )
     parser.add_argument("--tenant", help="every entry of this tenant")
+    parser.add_argument(
+        "--erase",
+        action="store_true",
+        help="with --tenant: remove all that is kept of it too: entries, questions, review items, ledger rows",
+    )
     parser.add_argument("--all", action="store_true", help="every entry there is")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would go")
     parser.add_argument("--log", action="store_true", help="show the last invalidations instead")
@@ -46,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     selected = [name for name in ("tag", "entry", "tenant", "all") if getattr(args, name)]
     _check_usage(args.refuse, selected, log=args.log)
+    if args.erase:
+        return _erase(args, selected)
     if args.log:
         told = ask_gateway(args, "GET", f"/admin/audit?limit={args.limit}", member="records")
     else:
@@ -59,6 +69,24 @@ def run(args: argparse.Namespace) -> int:
         _print_log(told)
     else:
         print(_in_words(told))
+    return 0
+
+
+def _erase(args: argparse.Namespace, selected: list[str]) -> int:
+    if selected != ["tenant"] or args.dry_run:
+        args.refuse("--erase goes with --tenant and nothing else")
+    body = msgspec.json.encode({"tenant": args.tenant})
+    told = ask_gateway(args, "POST", "/admin/erase", body, member="elsewhere", timeout=ERASE_TIMEOUT)
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(told)).decode())
+        return 0
+    counts = {"entries": told["entries"], "questions": told["questions"], **told["elsewhere"]}
+    shown = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count is not None)
+    print(f"erased: {shown}")
+    if told["entries"] is None:
+        print(
+            "this store cannot list its entries: they answer nobody any more, and are gone when their lives end"
+        )
     return 0
 
 

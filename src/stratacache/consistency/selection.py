@@ -133,11 +133,16 @@ def _tenant(asked: Mapping[str, JSON]) -> str | None:
         return None
     if not isinstance(tenant, str):
         raise RequestError("tenant must be a string", param="tenant", code="invalid_type")
-    if not _TENANT.fullmatch(tenant):
+    if not is_tenant(tenant):
         raise RequestError(
             "tenant must be 1 to 64 letters, digits, '.', '_' or '-'", param="tenant", code="invalid_value"
         )
     return tenant
+
+
+def is_tenant(name: str) -> bool:
+    """Whether a tenant can be called so."""
+    return _TENANT.fullmatch(name) is not None
 
 
 def _flag(asked: Mapping[str, JSON], name: str) -> bool:

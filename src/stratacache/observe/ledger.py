@@ -116,6 +116,11 @@ class UsageLedger:
         today = int(self._clock.now() // DAY)
         return today, await self._file.read(today - days + 1, today)
 
+    async def erase(self, tenant: str) -> int:
+        """Forget all accounts of ``tenant``, but for other processes' last seconds. Raises StoreError."""
+        await self.flush()
+        return await self._file.erase(tenant)
+
     async def flush(self) -> None:
         """Write what was counted; what the file refuses is kept for the next time."""
         self._settle()

@@ -57,6 +57,7 @@ class Shelf(Protocol):
     async def settle(self, item: Item, verdict: Verdict) -> bool: ...
     async def drop(self, identities: Sequence[str]) -> None: ...
     async def verdicts(self) -> list[tuple[Item, Verdict]]: ...
+    async def erase(self, tenant: str) -> int: ...
     async def close(self) -> None: ...
 
 
@@ -139,6 +140,13 @@ class ReviewQueue:
     async def verdicts(self) -> list[tuple[Item, Verdict]]:
         """The last verdicts, oldest first. Raises StoreError."""
         return await self._shelf.verdicts()
+
+    async def erase(self, tenant: str) -> int:
+        """Forget all pairs of ``tenant``; returns how many. Raises StoreError."""
+        await self.settled()
+        erased = await self._shelf.erase(tenant)
+        self._counted(await self._shelf.waiting())
+        return erased
 
     async def settled(self) -> None:
         """Return when all that was offered is kept."""

@@ -102,6 +102,15 @@ class Kindred:
             self._served.pop(digest, None)
             await self.learner.retract(digest, expires_at)
 
+    async def erase(self, tenant: str) -> int:
+        """Forget the pairs of ``tenant`` in review, and all labels of this process: they do not say whose they are.
+
+        Returns how many pairs. Raises StoreError.
+        """
+        self._labeller.labels.clear()
+        self._served.clear()
+        return await self.review.erase(tenant)
+
     async def reviewed(self, item: Item, *, right: bool) -> None:
         """Somebody says whether the stored answer serves ``item``'s question, which is settled already.
 

@@ -64,6 +64,10 @@ class LedgerFile:
         """The accounts of the days from ``first`` to ``last``."""
         return await self._run(_read, first, last)
 
+    async def erase(self, tenant: str) -> int:
+        """Forget all accounts of ``tenant``; returns how many there were."""
+        return await self._run(_erase, tenant)
+
     async def close(self) -> None:
         """Idempotent."""
         if not self._closed:
@@ -87,6 +91,11 @@ def _open(path: Path | None, now: float) -> sqlite3.Connection:
     )  # the lane's thread alone uses and closes it
     connection.executescript(_LAYOUT.script)
     return connection
+
+
+def _erase(connection: sqlite3.Connection, tenant: str) -> int:
+    with transaction(connection):
+        return connection.execute("DELETE FROM account WHERE tenant = ?", (tenant,)).rowcount
 
 
 def _add(connection: sqlite3.Connection, sheets: Iterable[tuple[Account, Sheet]]) -> None:

@@ -97,6 +97,12 @@ def decode(value: bytes) -> LogRecord | None:
     return LogRecord(Question(*of_question), vector, fingerprint)
 
 
+def removal(question: Question) -> LogRecord:
+    """That ``question`` is gone, without a word of it."""
+    created, expires = question.created_at, question.expires_at
+    return LogRecord(Question(question.digest, b"", "", created_at=created, expires_at=expires))
+
+
 class Sieve:
     """Passes over rows that are not whole, and those whose question has expired.
 

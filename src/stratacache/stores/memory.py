@@ -190,7 +190,7 @@ class MemoryStore:
         """Remove; returns how many were present."""
         return sum(self._remove(digest) is not None for digest in digests)
 
-    async def scan(self, after: bytes, count: int) -> Page:
+    async def scan(self, after: bytes, count: int, *, dead: bool = False) -> Page:
         """As ``ports.Listing``, by digest. Looks at all digests each time, in some 100 ms for a million."""
         self._require_open()
         held = chain(*(segment.slots for segment in self._segments()))
@@ -199,11 +199,7 @@ class MemoryStore:
         for digest in digests:
             segment = self._segment_of(digest)
             slot = segment.slots[digest] if segment is not None else None
-            if (
-                slot is not None
-                and not self._expired(slot)
-                and self._versions.are_current(slot.entry.versions)
-            ):
+            if slot is not None and (dead or self._answers(slot)):
                 entries.append((digest, slot.entry))
         return Page(entries, digests[-1] if len(digests) == count else None)
 
@@ -249,6 +245,9 @@ class MemoryStore:
     def _expired(self, slot: _Slot) -> bool:
         """By either clock: when they disagree the wall clock was set, and the earlier end is the safe one."""
         return self._clock.monotonic() >= slot.deadline or self._clock.now() >= slot.entry.gone_at
+
+    def _answers(self, slot: _Slot) -> bool:
+        return not self._expired(slot) and self._versions.are_current(slot.entry.versions)
 
     def _remove(self, digest: bytes) -> _Segment | None:
         """Drop ``digest`` and say which segment held it."""

@@ -7,11 +7,12 @@ import contextlib
 import os
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import islice
 
 from stratacache.errors import LogGap, StoreError
 from stratacache.ports import Clock, LogRecord
+from stratacache.stores.log_records import removal
 
 _KEPT = 8_192  # records: its only reader runs in the same process
 _KEPT_BYTES = 64 << 20
@@ -64,6 +65,19 @@ class MemoryQuestionLog:
             if record.question.expires_at > now
         )
         return list(islice(alive, count))
+
+    async def forget(self, keep: Container[bytes], until: float) -> int:
+        self._require_open()
+
+        def goes(record: LogRecord) -> bool:
+            question = record.question
+            return bool(record.vector) and question.created_at <= until and question.digest not in keep
+
+        gone = {one.question.digest: removal(one.question) for one in self._records if goes(one)}
+        self._records = deque(removal(one.question) if goes(one) else one for one in self._records)
+        self._bytes = sum(map(_cost, self._records))
+        await self.append([*gone.values()])
+        return len(gone)
 
     async def wait(self, after: bytes, seconds: float) -> None:
         self._news.clear()

@@ -14,16 +14,17 @@ import asyncio
 import contextlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from stratacache.errors import LogGap, StoreError
 from stratacache.ports import Clock, LogRecord
-from stratacache.stores.log_records import KEPT, KEPT_BYTES, Row, Sieve, encode_alive
+from stratacache.stores.log_records import KEPT, KEPT_BYTES, Row, Sieve, decode, encode_alive, removal
 from stratacache.stores.redis_nodes import Nodes, Script
 from stratacache.stores.resp import Subscription
 
 _TRIM = 64  # dropped per append, beside as many as come: the backlog shrinks
 _POSITION = re.compile(rb"\d+-\d+:[0-9a-f]+")
+_PAGE = 500  # records read or deleted at a time
 _MOST_BYTES = 4 << 20  # of one append: the server is busy for as long as it takes to copy it
 
 # KEYS: the stream. ARGV: its bounds in records and bytes, seconds since the epoch, how many to drop at most, channel,
@@ -111,6 +112,26 @@ class RedisQuestionLog:
     async def read(self, after: bytes, count: int) -> list[tuple[bytes, LogRecord]]:
         self._require_open()
         return await self._sieve.read(after, count, self._rows)
+
+    async def forget(self, keep: Container[bytes], until: float) -> int:
+        self._require_open()
+        names: list[bytes] = []
+        gone: dict[bytes, LogRecord] = {}
+        after = b""
+        while rows := await self._rows(after, _PAGE):
+            after = rows[-1][0]
+            for position, value in rows:
+                record = decode(value)
+                if record is None or not record.vector or record.question.created_at > until:
+                    continue
+                if record.question.digest not in keep:
+                    names.append(position.split(b":")[0])
+                    gone[record.question.digest] = removal(record.question)
+        # First the news: the latest record has to stay, as the next one's number follows from it.
+        await self.append([*gone.values()])
+        for start in range(0, len(names), _PAGE):
+            await self._nodes.call(0, "XDEL", self._key, *names[start : start + _PAGE])
+        return len(gone)
 
     async def wait(self, after: bytes, seconds: float) -> None:
         """As ``ports.QuestionLog``. A message may be lost, so ``seconds`` should not be long."""

@@ -143,7 +143,7 @@ class RedisStore:
         while len(self._floors) > _MOST_FLOORS:
             self._floors.popitem(last=False)
 
-    async def scan(self, after: bytes, count: int) -> Page:
+    async def scan(self, after: bytes, count: int, *, dead: bool = False) -> Page:
         """As ``ports.Listing``, in the server's order; one of a cluster walks its keys for each of its parts."""
         self._require_open()
         part, cursor = map(int, after.split(b" ")) if after else (0, 0)
@@ -153,8 +153,11 @@ class RedisStore:
         entries = []
         for key in keys:
             digest = _digest_in(key, prefix.encode())
-            entry = await self.get(digest) if digest is not None else None
-            if digest is not None and isinstance(entry, Entry):
+            if digest is None:
+                continue
+            raw = await self._nodes.call(part, "GET", key) if dead else None
+            entry = self._decode(digest, raw) if dead else await self.get(digest)
+            if isinstance(entry, Entry):
                 entries.append((digest, entry))
         if int(told) == 0:
             part += 1

@@ -74,6 +74,10 @@ class ReviewFile:
         """What people said, oldest first."""
         return await self._run(_verdicts)
 
+    async def erase(self, tenant: str) -> int:
+        """Forget what waits of ``tenant`` and what was said of it; returns how many pairs."""
+        return await self._run(_erase, tenant)
+
     async def close(self) -> None:
         """Idempotent."""
         if not self._closed:
@@ -155,3 +159,14 @@ def _drop(connection: sqlite3.Connection, identities: Sequence[str]) -> None:
 def _verdicts(connection: sqlite3.Connection) -> list[tuple[Item, Verdict]]:
     rows = connection.execute("SELECT item, verdict FROM settled ORDER BY number")
     return [(_decode(value), verdict) for value, verdict in rows]
+
+
+def _erase(connection: sqlite3.Connection, tenant: str) -> int:
+    erased = 0
+    with transaction(connection):
+        for table in ("waiting", "settled"):
+            rows = connection.execute(f"SELECT id, item FROM {table}").fetchall()  # noqa: S608 - one of the two
+            gone = [(identity,) for identity, value in rows if _decode(value).tenant == tenant]
+            connection.executemany(f"DELETE FROM {table} WHERE id = ?", gone)  # noqa: S608
+            erased += len(gone)
+    return erased

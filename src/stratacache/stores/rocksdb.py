@@ -61,9 +61,9 @@ class RocksDBStore:
         """As ``ports.Store``. When it returns it is on the disk, so that no power cut undoes it."""
         return await self._run(Shelf.invalidate, tags, digests, self._clock.now(), dry_run=dry_run)
 
-    async def scan(self, after: bytes, count: int) -> Page:
+    async def scan(self, after: bytes, count: int, *, dead: bool = False) -> Page:
         """As ``ports.Listing``, by digest."""
-        return await self._run(Shelf.scan, after, count, self._clock.now())
+        return await self._run(Shelf.scan, after, count, None if dead else self._clock.now())
 
     async def stats(self) -> StoreStats:
         return await self._run(_stats)

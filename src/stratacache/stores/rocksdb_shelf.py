@@ -143,14 +143,16 @@ class Shelf:
             self._cleaner.shutdown()
             self._database.close()
 
-    def scan(self, after: bytes, count: int, now: float) -> Page:
-        """About ``count`` whole, current entries whose digests follow ``after``."""
+    def scan(self, after: bytes, count: int, now: float | None) -> Page:
+        """About ``count`` whole entries whose digests follow ``after``: those current at ``now``, or all of them."""
         heads = self._items(b"h", after + b"\0" if after else b"")
         taken = [(key[1:], rows.head_in(value)) for key, value in islice(heads, count)]
         entries = []
         for digest, head in taken:
             entry = envelope.decode(digest, self._value(digest, head)) if head is not None else None
-            if entry is not None and entry.gone_at > now and self._are_current(entry.versions, {}):
+            if entry is None:
+                continue
+            if now is None or (entry.gone_at > now and self._are_current(entry.versions, {})):
                 entries.append((digest, entry))
         return Page(entries, taken[-1][0] if len(taken) == count else None)
 

@@ -111,9 +111,9 @@ class SQLiteStore:
         self._require_open()
         return await self._lanes.write(work.invalidate, tags, digests, self._clock.now(), self._counter)
 
-    async def scan(self, after: bytes, count: int) -> Page:
+    async def scan(self, after: bytes, count: int, *, dead: bool = False) -> Page:
         """As ``ports.Listing``, by digest."""
-        return await self._read(work.scan, after, count, self._clock.now())
+        return await self._read(work.scan, after, count, None if dead else self._clock.now())
 
     def bulletin(self) -> SQLiteBulletin:
         """News of all invalidations on this file; close it before the store."""

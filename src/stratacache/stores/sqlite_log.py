@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from stratacache.errors import LogGap, StoreError
 from stratacache.ports import Clock, LogRecord
-from stratacache.stores.log_records import KEPT, KEPT_BYTES, Row, Sieve, encode_alive
+from stratacache.stores.log_records import KEPT, KEPT_BYTES, Row, Sieve, decode, encode, encode_alive, removal
 from stratacache.stores.sqlite_bulletin import Counter
 from stratacache.stores.sqlite_file import shrink, transaction
 from stratacache.stores.sqlite_group import GroupCommit
@@ -57,6 +57,15 @@ class SQLiteQuestionLog:
     async def read(self, after: bytes, count: int) -> list[tuple[bytes, LogRecord]]:
         self._require_open()
         return await self._sieve.read(after, count, self._rows)
+
+    async def forget(self, keep: Container[bytes], until: float) -> int:
+        """As ``ports.QuestionLog``. What the file's free pages hold is overwritten when they are used again."""
+        self._require_open()
+        rows = await self._lanes.read(_questions, keep, until)
+        gone = {record.question.digest: removal(record.question) for _, _, record in rows}
+        await self.append([*gone.values()])
+        await self._lanes.write(_blank, rows)
+        return len(gone)
 
     async def wait(self, after: bytes, seconds: float) -> None:
         self._require_open()
@@ -122,6 +131,29 @@ def _trim(connection: sqlite3.Connection, number: int, upto: int, now: float, li
             break
         last = one
     connection.execute("DELETE FROM asked WHERE number <= ?", (last,))
+
+
+def _questions(
+    connection: sqlite3.Connection, keep: Container[bytes], until: float
+) -> list[tuple[int, bytes, LogRecord]]:
+    """Number, content and record of the questions that go."""
+    found = []
+    for number, value in connection.execute("SELECT number, CAST(record AS BLOB) FROM asked"):
+        record = decode(value)
+        if record is None or not record.vector or record.question.created_at > until:
+            continue
+        if record.question.digest not in keep:
+            found.append((number, value, record))
+    return found
+
+
+def _blank(connection: sqlite3.Connection, rows: Sequence[tuple[int, bytes, LogRecord]]) -> None:
+    """Leave a removal in the place of each, where it still is."""
+    with transaction(connection):
+        connection.executemany(
+            "UPDATE asked SET record = ? WHERE number = ? AND record = ?",
+            [(encode(removal(record.question)), number, value) for number, value, record in rows],
+        )
 
 
 def _following(connection: sqlite3.Connection, after: bytes, count: int) -> list[Row]:

@@ -54,8 +54,8 @@ def read(connection: sqlite3.Connection, digest: bytes, tags: Sequence[str]) -> 
     return Look(entry, used, (number, head_of(value)), versions.read(connection, wanted))
 
 
-def scan(connection: sqlite3.Connection, after: bytes, count: int, now: float) -> Page:
-    """About ``count`` whole, current entries whose digests follow ``after``, and then the versions, as ``read``."""
+def scan(connection: sqlite3.Connection, after: bytes, count: int, now: float | None) -> Page:
+    """About ``count`` whole entries whose digests follow ``after``: those current at ``now``, or all of them."""
     rows = connection.execute(_SCAN, (after, count)).fetchall()
     found = [(digest, envelope.decode(digest, value)) for digest, value in rows]
     tags = {tag for _, entry in found if entry is not None for tag in entry.tags}
@@ -64,8 +64,8 @@ def scan(connection: sqlite3.Connection, after: bytes, count: int, now: float) -
         (digest, entry)
         for digest, entry in found
         if entry is not None
-        and entry.gone_at > now
-        and all(known.get(tag) == version for tag, version in entry.versions)
+        and (now is None or entry.gone_at > now)
+        and (now is None or all(known.get(tag) == version for tag, version in entry.versions))
     ]
     return Page(entries, rows[-1][0] if len(rows) == count else None)
 

@@ -23,7 +23,6 @@ from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import Preparer
 from stratacache.gateway.reindex import Reindexing
 from stratacache.gateway.review import Reviewing
-from stratacache.gateway.vitals import Embedders, Vitals
 from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.observe.names import REPLICA_GAUGES
@@ -247,9 +246,6 @@ class System:
         review = Reviewing(authenticator, kindred, invalidator, self.audit, clock)
         ledger = LedgerEndpoint(authenticator, self.ledger, self.prices, census)
         self._reindexing = self._build_reindexing(authenticator, clock)
-        semantic = self.semantic
-        embedders = Embedders(semantic.models.embedder, semantic.opened.embedder) if semantic else None
-        vitals = Vitals(authenticator, settings.masked, embedders, clock)
         return App(
             {
                 **answering(
@@ -270,7 +266,6 @@ class System:
                 "/readyz": {"GET": operations.readyz},
                 "/metrics": {"GET": operations.metrics},
                 "/admin/stats": {"GET": operations.stats},
-                "/admin/config": {"GET": vitals},
                 "/admin/explain": {"POST": operations.explain},
                 "/admin/invalidate": {"POST": invalidation.invalidate},
                 "/admin/audit": {"GET": invalidation.audit},
@@ -289,6 +284,8 @@ class System:
                     clock,
                     census,
                     settings,
+                    invalidator,
+                    self.ledger,
                 ),
             },
             start=self.start,

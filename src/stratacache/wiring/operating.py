@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 
 from stratacache.consistency.audit import AuditLog
+from stratacache.consistency.erasure import Eraser, Step
+from stratacache.consistency.invalidation import Invalidator
 from stratacache.gateway.app import Endpoint
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.entries import Entries
+from stratacache.gateway.erasure import Erasure
 from stratacache.gateway.shadow import ShadowReport
+from stratacache.gateway.vitals import Embedders, Vitals
 from stratacache.observe.census import TakeCensus
+from stratacache.observe.ledger import UsageLedger
 from stratacache.ports import Clock, Listing, Store
 from stratacache.settings import Settings
 from stratacache.wiring.semantic import SemanticParts
@@ -26,6 +31,8 @@ def operating(
     clock: Clock,
     census: TakeCensus,
     settings: Settings,
+    invalidator: Invalidator,
+    ledger: UsageLedger,
 ) -> dict[str, Mapping[str, Endpoint]]:
     """Path to method to endpoint."""
     entries = Entries(
@@ -40,13 +47,33 @@ def operating(
     )
     kindred = semantic.kindred if semantic is not None else None
     shadow = ShadowReport(authenticator, kindred, census, partial(_max_error, settings))
+    elsewhere: dict[str, Step] = {
+        "ledger": ledger.erase,
+        **({"review": kindred.erase} if kindred is not None else {}),
+    }
+    eraser = Eraser(
+        invalidator,
+        store,
+        listing,
+        semantic.opened.question_log if semantic is not None else None,
+        kindred.learner.retract if kindred is not None else None,
+        elsewhere,
+        clock,
+    )
+    vitals = Vitals(authenticator, settings.masked, _embedders(semantic), clock)
     return {
+        "/admin/config": {"GET": vitals},
+        "/admin/erase": {"POST": Erasure(authenticator, eraser)},
         "/admin/shadow": {"GET": shadow},
         "/admin/entries": {"GET": entries.browse},
         "/admin/export": {"GET": entries.export},
         "/admin/import": {"POST": entries.bring},
         "/admin/versions": {"POST": entries.versions},
     }
+
+
+def _embedders(semantic: SemanticParts | None) -> Embedders | None:
+    return None if semantic is None else Embedders(semantic.models.embedder, semantic.opened.embedder)
 
 
 def _max_error(settings: Settings, scene: str) -> float:
