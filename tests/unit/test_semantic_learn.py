@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from tests.clock import FakeClock
@@ -59,6 +60,12 @@ async def test_what_nobody_else_may_be_answered_with_is_not_published(asked: str
     bench = Bench()
     assert await bench.learn(chat(asked)) == "unfit"
     assert not bench.published
+
+
+async def test_what_the_vector_says_is_not_cacheable_is_not_learned() -> None:
+    bench = Bench()
+    bench.embedder.angles["my cakes"] = -math.pi / 2
+    assert await bench.learn(chat("my cakes")) == "unfit"
 
 
 async def test_a_caller_that_adds_too_much_is_limited_and_nobody_else() -> None:

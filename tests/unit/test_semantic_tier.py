@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -258,6 +259,15 @@ async def test_what_is_not_cacheable_costs_no_embedding(asked: str, reason: str)
     bench = Bench()
     assert (await bench.ask(chat(asked))).reason == reason
     assert not bench.embedder.asked
+
+
+async def test_what_the_vector_says_is_not_cacheable_finds_nothing() -> None:
+    bench = Bench()
+    await bench.stored(chat(STORED))
+    bench.embedder.angles[ASKED] = -math.pi / 2
+    near = await bench.ask(chat(ASKED))
+    assert (near.hit, near.reason, near.rival) == (None, "personal", None)
+    assert [name for name, _ in near.stages] == ["embed"]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from stratacache.policy.guards import visible
 from stratacache.policy.normalise import normalise, tidy
 from stratacache.policy.partition import Scoped, Unfit, scope_of
 from stratacache.policy.wording import plain_wording
-from stratacache.ports import Clock, Embedder, Similarity, VectorIndex, Verifier
+from stratacache.ports import Clock, Embedder, Similarity, Vector, VectorIndex, Verifier
 from stratacache.tiers.exact import Get, age_of, staleness
 from stratacache.tiers.semantic_inquiry import Best, Contender, Finding, Inquiry, Near, Rival, Terms
-from stratacache.tiers.semantic_parts import Bound, Decisions, Dependency, Limits, Passed
-from stratacache.tiers.semantic_question import Asked, read_question
+from stratacache.tiers.semantic_parts import Bound, Decisions, Dependency, Limits, Passed, embedder_of
+from stratacache.tiers.semantic_question import Asked, confirmed, read_question
 from stratacache.types import Absent, Candidate, Entry, Hit, Key, Question, Request
 
 log = logging.getLogger(__name__)
@@ -145,9 +145,13 @@ class SemanticTier:
             asked = read_question(request, key, self._decisions)
             if isinstance(asked, Unfit):
                 return inquiry.unfit(asked)
-            inquiry.asked = asked
             until = asyncio.get_running_loop().time() + self._limits.budget
-            contenders = self._examine(inquiry, asked, await self._search(inquiry, asked, until))
+            vector = await self._embed(inquiry, asked, until)
+            asked = confirmed(asked, request, self._decisions, vector, inquiry.embedder)
+            if isinstance(asked, Unfit):
+                return inquiry.unfit(asked)
+            inquiry.asked = asked
+            contenders = self._examine(inquiry, asked, await self._search(inquiry, asked, vector, until))
             if not contenders:
                 return inquiry.end(None, "vetoed" if inquiry.looks else NOTHING_NEAR)
             rivals = await self._verify(inquiry, asked, contenders[: self._limits.verify], until)
@@ -158,15 +162,19 @@ class SemanticTier:
             log.exception("a semantic look-up failed in a way that nothing announces")
             return inquiry.end(None, "semantic_error")
 
-    async def _search(self, inquiry: Inquiry, asked: Asked, until: float) -> list[tuple[Candidate, Scoped]]:
-        """The nearest stored questions, nearest first, each with the scope that it was found under."""
-        count, floor = self._limits.candidates, self._limits.floor
+    async def _embed(self, inquiry: Inquiry, asked: Asked, until: float) -> Vector:
         with inquiry.stage("embed"):
             vector = await self.dependencies["embedder"].ask(
                 lambda: self._embedder.embed(asked.question), until
             )
-        # What the vector says itself still holds when another embedder has taken over meanwhile.
-        inquiry.embedder = getattr(vector, "fingerprint", self._embedder.fingerprint)
+        inquiry.embedder = embedder_of(vector, self._embedder)
+        return vector
+
+    async def _search(
+        self, inquiry: Inquiry, asked: Asked, vector: Vector, until: float
+    ) -> list[tuple[Candidate, Scoped]]:
+        """The nearest stored questions, nearest first, each with the scope that it was found under."""
+        count, floor = self._limits.candidates, self._limits.floor
         found: list[tuple[Candidate, Scoped]] = []
         with inquiry.stage("search"):
             for partition, scope in asked.scopes:

@@ -158,7 +158,7 @@ class Inquiry:
     def unfit(self, found: Unfit) -> Finding:
         """The result when the question is none for the tier."""
         trace = Trace(kind=found.kind, why=found.reason) if found.kind else Trace()
-        return Finding(None, None, found.reason, (), trace)
+        return Finding(None, None, found.reason, tuple(self._stages.items()), trace)
 
     def end(self, best: Best | None, reason: str, witness: Rival | None = None) -> Finding:
         """The result."""
@@ -167,8 +167,8 @@ class Inquiry:
             return Finding(None, None, reason, (), Trace())
         trace = Trace(
             question=asked.question,
-            kind=asked.kind,
-            why=asked.why,
+            kind=asked.said.kind,
+            why=asked.said.reason,
             risk=asked.risk,
             language=asked.language,
             partitions=tuple([partition.hex() for partition, _ in asked.scopes]),

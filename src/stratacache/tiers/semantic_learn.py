@@ -13,8 +13,8 @@ from stratacache.errors import StoreError, VectorIndexError
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.partition import Unfit
 from stratacache.ports import Clock, Embedder, Vector
-from stratacache.tiers.semantic_parts import Decisions, Dependency, Passed
-from stratacache.tiers.semantic_question import read_question
+from stratacache.tiers.semantic_parts import Decisions, Dependency, Passed, embedder_of
+from stratacache.tiers.semantic_question import confirmed, read_question
 from stratacache.types import Entry, Key, Question, Request
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Learner:
         """``witness``, another principal, got an answer that agrees with that of ``question``: say so to all."""
         if witness not in question.witnesses and len(question.witnesses) < MAX_WITNESSES:
             told = msgspec.structs.replace(question, witnesses=(*question.witnesses, witness))
-            self._begin(partial(self._published, told))
+            self._begin(partial(self._told, told))
 
     async def retract(self, digest: bytes, expires_at: float) -> None:
         """The question under ``digest`` is found no more; no instance needs to know it after ``expires_at``.
@@ -115,6 +115,10 @@ class Learner:
         asked = read_question(request, key, self._decisions)
         if isinstance(asked, Unfit):
             return "unfit"
+        vector = await self._vector(asked.question)
+        asked = confirmed(asked, request, self._decisions, vector, embedder_of(vector, self._embedder))
+        if isinstance(asked, Unfit):
+            return "unfit"
         if not self._allowance.take(asked.principal, self._clock.monotonic()):
             return "limited"
         question = Question(
@@ -125,10 +129,12 @@ class Learner:
             expires_at=entry.expires_at,
             principal=asked.principal,
         )
-        return await self._published(question)
+        return await self._published(question, vector)
 
-    async def _published(self, question: Question) -> str:
-        vector = await self._vector(question.text)
+    async def _told(self, question: Question) -> str:
+        return await self._published(question, await self._vector(question.text))
+
+    async def _published(self, question: Question, vector: Vector) -> str:
         async with asyncio.timeout(TIMEOUT):
             await self._publish(question, vector)
         return "learned"

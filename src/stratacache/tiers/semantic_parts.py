@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from stratacache.errors import ModelError, VectorIndexError
 from stratacache.policy.breaker import FAILURES, Breaker, BreakerState
-from stratacache.ports import Clock
+from stratacache.ports import Clock, Embedder, Vector
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -98,9 +98,11 @@ class Bound(Protocol):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """The pure parts: ``classify`` a question, tell its ``language``, ``examine`` the asked and the stored one."""
+    """The pure parts: ``classify`` a question by its words, ``confirm`` what was said by its vector and the fingerprint
+    of the embedder that made it, tell its ``language``, ``examine`` the asked and the stored one."""
 
     classify: Callable[[str], Cacheable]
+    confirm: Callable[[Any, Vector, str], Cacheable]
     language: Callable[[str], str]
     examine: Callable[[str, str], Examined]
 
@@ -123,6 +125,11 @@ class Limits(msgspec.Struct, frozen=True):
     least_unsure: float = 0.85
     worth: float = 0.3
     sure: float = 0.9
+
+
+def embedder_of(vector: Vector, embedder: Embedder) -> str:
+    """The fingerprint of the one that made ``vector``: what it says itself still holds when another has taken over."""
+    return str(getattr(vector, "fingerprint", embedder.fingerprint))
 
 
 class Passed(Exception):

@@ -7,7 +7,8 @@ import hashlib
 import msgspec
 
 from stratacache.policy.partition import Scoped, Unfit, has_history, question_of, scope_of
-from stratacache.tiers.semantic_parts import Decisions
+from stratacache.ports import Vector
+from stratacache.tiers.semantic_parts import Cacheable, Decisions
 from stratacache.types import Key, Request
 
 _NEEDS_CONTEXT = frozenset({"context_dependent", "ambiguous"})
@@ -18,18 +19,20 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     """A question that may be answered with another's answer.
 
     ``whole`` is all but the words of the question; ``alone`` the same without the turns before, None unless there are
-    some and the question does not need them. An answer is filed under ``whole``. ``risk`` is what a wrong answer would
-    touch, such as health, "" for nothing in particular.
+    some and the question does not need them. An answer is filed under ``whole``.
     """
 
     question: str
     language: str
-    kind: str
-    why: str
-    risk: str
+    said: Cacheable
     whole: Scoped
     alone: Scoped | None
     principal: str
+
+    @property
+    def risk(self) -> str:
+        """What a wrong answer would touch, such as health; "" for nothing in particular."""
+        return self.said.risk
 
     @property
     def scopes(self) -> tuple[tuple[bytes, Scoped], ...]:
@@ -39,28 +42,43 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_question(request: Request, key: Key, decisions: Decisions) -> Asked | Unfit:
-    """The question of ``request``, or why the tier must leave it alone."""
+    """The question of ``request`` by its words, or why the tier must leave it alone."""
     question = question_of(request)
     if isinstance(question, Unfit):
         return question
-    cacheable = decisions.classify(question)
+    said = decisions.classify(question)
     later = has_history(request)
-    if not cacheable.cacheable and not (later and cacheable.kind in _NEEDS_CONTEXT):
-        return Unfit(cacheable.reason, cacheable.kind)
+    if not _may_go_on(said, later=later):
+        return Unfit(said.reason, said.kind)
     whole = scope_of(key.form)
     if whole is None:
         return Unfit("no_question")
-    stands_alone = cacheable.cacheable and cacheable.stands_alone
     return Asked(
         question=question,
         language=decisions.language(question),
-        kind=cacheable.kind,
-        why=cacheable.reason,
-        risk=cacheable.risk,
+        said=said,
         whole=whole,
-        alone=scope_of(key.form, alone=True) if later and stands_alone else None,
+        alone=scope_of(key.form, alone=True) if later and _stands_alone(said) else None,
         principal=principal_of(request),
     )
+
+
+def confirmed(
+    asked: Asked, request: Request, decisions: Decisions, vector: Vector, embedder: str
+) -> Asked | Unfit:
+    """The same once the question's vector is known, by the embedder of that fingerprint."""
+    said = decisions.confirm(asked.said, vector, embedder)
+    if not _may_go_on(said, later=has_history(request)):
+        return Unfit(said.reason, said.kind)
+    return msgspec.structs.replace(asked, said=said, alone=asked.alone if _stands_alone(said) else None)
+
+
+def _may_go_on(said: Cacheable, *, later: bool) -> bool:
+    return said.cacheable or (later and said.kind in _NEEDS_CONTEXT)
+
+
+def _stands_alone(said: Cacheable) -> bool:
+    return said.cacheable and said.stands_alone
 
 
 def principal_of(request: Request) -> str:

@@ -22,11 +22,12 @@ from stratacache.pipeline.review import ReviewQueue
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
 from stratacache.policy.bound.pooled import Alarm, ObservedError
-from stratacache.policy.cacheability import Cacheability, classify, unclassified
+from stratacache.policy.cacheability import Cacheability, classify, confirm, promising, unclassified
+from stratacache.policy.cacheability.head import packaged_head
 from stratacache.policy.cacheability.model import packaged
 from stratacache.policy.guards import examine
 from stratacache.policy.language import language_of
-from stratacache.ports import Clock, Embedder, Recorder, Store, Upstream, VectorIndex, Verifier
+from stratacache.ports import Clock, Embedder, Recorder, Store, Upstream, Vector, VectorIndex, Verifier
 from stratacache.settings import SemanticSettings, Settings, path_of
 from stratacache.stores import Backend
 from stratacache.tiers.semantic import SemanticTier
@@ -218,14 +219,25 @@ def _alarmed(alarms: Callable[[], Sequence[Alarm]]) -> dict[str, float]:
     return raised
 
 
-def _classifier() -> Callable[[str], Cacheability]:
-    """The cacheability classifier; without its weights nothing is cacheable."""
+def _decisions(*, default_embedder: bool) -> Decisions:
+    """The pure parts of the tier. Without the classifier's weights nothing is cacheable; without those for vectors of
+    the default embedder, and with another embedder, the words decide alone."""
     try:
         packaged()
     except ModelError as error:
         log.error("the semantic tier leaves every question alone (unclassified): %s", error)
-        return unclassified
-    return classify
+        return Decisions(unclassified, lambda said, vector, embedder: said, language_of, examine)
+    head = None
+    try:
+        head = packaged_head() if default_embedder else None
+    except ModelError as error:
+        log.error("questions are classed by their words alone: %s", error)
+
+    def confirmed(said: Cacheability, vector: Vector, embedder: str) -> Cacheability:
+        known = head is not None and embedder == head.embedder
+        return confirm(said, head if known else None, vector)
+
+    return Decisions(classify if head is None else promising, confirmed, language_of, examine)
 
 
 def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
@@ -264,7 +276,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         embedder=opened.embedder,
         verifier=verifier,
         bound=bound,
-        decisions=Decisions(_classifier(), language_of, examine),
+        decisions=_decisions(default_embedder=settings.embedder == "default"),
         report=bound.report,
         alarms=bound.alarms,
         start=start,

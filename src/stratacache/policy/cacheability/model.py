@@ -76,10 +76,11 @@ class LinearModel:
         values: list[float] = logits.tolist()
         kinds, rest = values[: len(KINDS)], values[len(KINDS) :]
         alone = 1 / (1 + math.exp(-max(-50.0, min(50.0, rest[-1]))))
-        return Scores(_softmax(kinds), _softmax(rest[:-1]), alone)
+        return Scores(softmax(kinds), softmax(rest[:-1]), alone)
 
 
-def _softmax(values: list[float]) -> tuple[float, ...]:
+def softmax(values: list[float]) -> tuple[float, ...]:
+    """Probabilities of logits."""
     top = max(values)
     powers = [math.exp(value - top) for value in values]
     total = sum(powers)
@@ -96,15 +97,23 @@ def load(weights: Path, digest: Path) -> LinearModel:
     """The model of a file written by ``stratacache.training.cacheability.train``; raises ModelError."""
     import numpy as np  # here, as a gateway without the semantic tier needs none of it
 
-    try:
-        raw, expected = weights.read_bytes(), digest.read_text().strip()
-    except OSError as error:
-        raise _unusable(f"cannot be read: {error.strerror}", weights) from error
-    if hashlib.sha256(raw).hexdigest() != expected or len(raw) != _SIZE:
+    raw = released(weights, digest)
+    if len(raw) != _SIZE:
         raise _unusable("are not those that were released", weights)
     dense = np.frombuffer(raw, "<f4", count=(2 + len(SIGNALS)) * OUTPUTS).reshape(-1, OUTPUTS)
     ngrams = np.frombuffer(raw, np.int8, offset=dense.nbytes).reshape(BUCKETS, OUTPUTS)
     return LinearModel(bias=dense[0], scale=dense[1], signals=dense[2:], ngrams=ngrams)
+
+
+def released(weights: Path, digest: Path) -> bytes:
+    """The content of ``weights``; raises ModelError when it is not what ``digest`` says."""
+    try:
+        raw, expected = weights.read_bytes(), digest.read_text().strip()
+    except OSError as error:
+        raise _unusable(f"cannot be read: {error.strerror}", weights) from error
+    if hashlib.sha256(raw).hexdigest() != expected:
+        raise _unusable("are not those that were released", weights)
+    return raw
 
 
 _SIZE = ((2 + len(SIGNALS)) * 4 + BUCKETS) * OUTPUTS

@@ -6,7 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stratacache.policy.cacheability import CACHEABLE, classify_with
+import numpy as np
+from numpy.typing import NDArray
+
+from stratacache.policy.cacheability import CACHEABLE, MIN_PROMISING, classify_with, confirm
+from stratacache.policy.cacheability.head import Head
 from stratacache.policy.cacheability.model import KINDS, LinearModel
 from stratacache.training.cacheability.questions import Row
 
@@ -82,11 +86,21 @@ class Report:
         return "\n".join(lines + (self.errors if errors else []))
 
 
-def report(model: LinearModel, rows: Sequence[Row]) -> Report:
-    """Ask the classifier, gates included, for every row."""
+def report(
+    model: LinearModel,
+    rows: Sequence[Row],
+    head: Head | None = None,
+    vectors: NDArray[np.float32] | None = None,
+) -> Report:
+    """Ask the classifier, gates included, for every row; with the ``head`` and the rows' ``vectors`` as the semantic
+    tier asks it, which embeds only what is promising."""
     result = Report()
-    for row in rows:
-        said = classify_with(model, row.text)
+    for number, row in enumerate(rows):
+        if head is None or vectors is None:
+            said = classify_with(model, row.text)
+        else:
+            said = classify_with(model, row.text, MIN_PROMISING)
+            said = confirm(said, head, vectors[number]) if said.cacheable else said
         result.kinds[row.kind, said.kind] += 1
         result.decisions[row.language, row.kind, said.cacheable] += 1
         result.right_risk += said.risk == row.risk

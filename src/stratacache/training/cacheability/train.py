@@ -164,13 +164,17 @@ def save(model: LinearModel, weights: Path, digest: Path) -> None:
     digest.write_text(hashlib.sha256(raw).hexdigest() + "\n")
 
 
-def folds(rows: list[Row], extra: list[Row], seed: int, epochs: int) -> Report:
-    """Each question is asked of a model that saw nothing of its domain but what the templates ``extra`` say."""
+def folded(rows: list[Row], seed: int) -> list[set[str]]:
+    """The domains of ``rows`` in :data:`FOLDS` parts."""
     domains = sorted({row.domain for row in rows})
     random.Random(seed).shuffle(domains)
+    return [set(domains[number::FOLDS]) for number in range(FOLDS)]
+
+
+def folds(rows: list[Row], extra: list[Row], seed: int, epochs: int) -> Report:
+    """Each question is asked of a model that saw nothing of its domain but what the templates ``extra`` say."""
     total = Report()
-    for number in range(FOLDS):
-        left_out = set(domains[number::FOLDS])
+    for left_out in folded(rows, seed):
         model = train([row for row in rows if row.domain not in left_out] + extra, seed, epochs)
         total = total.merged(report(model, [row for row in rows if row.domain in left_out]))
     return total
