@@ -16,6 +16,7 @@ RUNS = 100
 TOOL_SECONDS = 4.0  # from a call of a tool to the request with its result
 BUSY_START, BUSY_PAUSE = 20.0, 30.0
 QUIET_START, QUIET_PAUSE = 900.0, 420.0
+CROWD_START = 4.0
 """Seconds between new runs, and a person's pause, on average; both are drawn from exponential distributions."""
 
 
@@ -27,14 +28,33 @@ class Ask:
     body: dict[str, Any]
 
 
+def crowd(data: Path, model: str) -> list[Ask]:
+    """Many runs of the airline agent at once, as OpenAI requests: a new one every ``CROWD_START`` seconds."""
+    runs, airline, tools = _airline(data)
+    system = {"role": "system", "content": airline}
+
+    def chat(turn: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"model": model, "tools": tools, "messages": [system, *turn]}
+
+    draw, start, asks = random.Random(7), 0.0, []
+    for run in runs:
+        start += draw.expovariate(1 / CROWD_START)
+        asks += [Ask(at, chat(turn)) for at, turn in _turns(run, start, BUSY_PAUSE, draw)]
+    return sorted(asks, key=lambda ask: ask.at)
+
+
+def _airline(data: Path) -> tuple[list[list[dict[str, Any]]], str, list[dict[str, Any]]]:
+    """Runs of the agent, its system prompt and its tools."""
+    folder = data / "prompts/tau_bench"
+    runs = [run["messages"] for run in _rows(folder / "airline_gpt4o_trajectories.jsonl")][:RUNS]
+    tools = [row["tool"] for row in _rows(folder / "tools.jsonl") if row["env"] == "airline"]
+    return runs, _rows(folder / "system_prompts.jsonl")[0]["content"], tools
+
+
 def workloads(data: Path) -> dict[str, list[Ask]]:
     """By name."""
     prompts = data / "prompts"
-    runs = [run["messages"] for run in _rows(prompts / "tau_bench/airline_gpt4o_trajectories.jsonl")][:RUNS]
-    airline = _rows(prompts / "tau_bench/system_prompts.jsonl")[0]["content"]
-    airline_tools = [
-        row["tool"] for row in _rows(prompts / "tau_bench/tools.jsonl") if row["env"] == "airline"
-    ]
+    runs, airline, airline_tools = _airline(data)
     coding = [row["content"] for row in _rows(prompts / "gemini_cli_prompts/system_prompts.jsonl")]
     coding_tools = _coding_tools(prompts / "gemini_cli_prompts/tools.jsonl")
     trace = _rows(data / "traces/lmcache_agent/taubench.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks import prompt_keys
 from benchmarks.prompt_cache import Clock, Counts, automatic, by_planner, on_system, oracle, replay, unmarked
 from benchmarks.prompt_traffic import Ask
 from tests.prompt_kit import asked, assistant, tool, user, words
@@ -46,3 +47,19 @@ def test_the_oracle_reads_nothing_before_an_answer_began() -> None:
     assert oracle([Ask(0.0, body), Ask(1.0, body)]) == 0
     assert oracle([Ask(0.0, body), Ask(3.0, body)]) > 2000
     assert oracle([Ask(0.0, body), Ask(3700.0, body)]) == 0
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1", "gpt-5.6"])
+def test_keys_of_the_tier_read_more_than_none_in_a_crowd(model: str) -> None:
+    asks = []
+    for number in range(60):
+        messages = [{"role": "system", "content": SYSTEM}, user(f"question {number} " + words(300))]
+        for turn in range(4):
+            asks.append(Ask(number * 2.0 + turn * 15.0, {"model": model, "messages": messages}))
+            messages = [*messages, assistant(words(300)), user(f"question {turn} " + words(300))]
+    asks.sort(key=lambda ask: ask.at)
+    clock = Clock()
+    bare = prompt_keys.replay(asks, prompt_keys.without, clock)
+    keyed = prompt_keys.replay(asks, prompt_keys.by_tier(clock), clock)
+    assert keyed["read"] > bare["read"]
+    assert keyed["cost_share"] < bare["cost_share"]
