@@ -43,7 +43,8 @@ VARIANTS: dict[str, dict[str, Any] | None] = {
 # The gateway as it is, but for its recorder, which forgets everything.
 UNOBSERVED = """
 import sys
-from stratacache import cli, wiring
+from stratacache import cli
+from stratacache.wiring import accounts
 class Nothing:
     def __init__(self, *parts): pass
     def decided(self, decision): pass
@@ -52,7 +53,7 @@ class Nothing:
     def wrote(self, result): pass
     def withheld(self, reason): pass
     def counted(self, event): pass
-wiring.Observer = Nothing
+accounts.Observer = Nothing
 sys.exit(cli.main(sys.argv[1:]))
 """
 

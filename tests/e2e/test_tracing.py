@@ -17,10 +17,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.fakes.upstream import FakeUpstream, Reply
 from tests.harness import Gateway, question, running_gateway, settings_from
 
-from stratacache import wiring
 from stratacache.errors import SettingsError
 from stratacache.observe.tracing import Tracing
 from stratacache.settings import OtelSettings
+from stratacache.wiring import accounts
 from stratacache.wiring.tracing import address, open_tracing
 
 SECRET = "my secret prompt"
@@ -32,7 +32,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(wiring, "open_tracing", lambda settings: Tracing(provider, {"fake": "openai"}))
+    monkeypatch.setattr(accounts, "open_tracing", lambda settings: Tracing(provider, {"fake": "openai"}))
     yield exporter
     for span in exporter.get_finished_spans():
         assert SECRET not in span.to_json()

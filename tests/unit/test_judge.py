@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 import pytest
 from tests.clock import FakeClock
 
 from stratacache.errors import UpstreamError
-from stratacache.types import JSON, Request
+from stratacache.types import JSON, Call, Request, Usage
 from stratacache.upstream.judge import MAX_CHARS, LlmJudge
 
 NONCE = "k7f3"
@@ -20,12 +20,14 @@ class Reply:
 
     headers: Mapping[str, str] = {}
 
-    def __init__(self, content: JSON, status: int = 200) -> None:
+    def __init__(self, content: JSON, status: int = 200, usage: JSON = None) -> None:
         self.status = status
         self._content = content
+        self._usage = usage
 
     async def read(self) -> bytes:
-        return msgspec.json.encode({"choices": [{"message": {"content": self._content}}]})
+        message = {"message": {"content": self._content}}
+        return msgspec.json.encode({"choices": [message], "usage": self._usage})
 
     async def chunks(self) -> AsyncIterator[bytes]:
         yield await self.read()
@@ -51,8 +53,37 @@ class Model:
         return self.reply
 
 
-def judge_of(model: Model, clock: FakeClock | None = None, *, per_minute: int = 10) -> LlmJudge:
-    return LlmJudge(model, "m", clock or FakeClock(), lambda: NONCE, per_minute=per_minute)  # type: ignore[arg-type]
+def judge_of(
+    model: Model,
+    clock: FakeClock | None = None,
+    *,
+    per_minute: int = 10,
+    charge: Callable[[Call], None] = lambda call: None,
+) -> LlmJudge:
+    return LlmJudge(
+        model,  # type: ignore[arg-type]
+        "m",
+        clock or FakeClock(),
+        lambda: NONCE,
+        per_minute=per_minute,
+        charge=charge,
+    )
+
+
+async def test_every_call_that_was_answered_is_charged() -> None:
+    charged: list[Call] = []
+    model = Model(Reply(f"{NONCE}-yes", usage={"prompt_tokens": 90, "completion_tokens": 6}))
+    judge = judge_of(model, charge=charged.append)
+    await judge.judge("a", "b", "c")
+    await judge.judge("a", "b", "c")  # remembered
+    model.reply = Reply("", status=429)
+    await judge.judge("a", "b", "d")
+    model.reply = UpstreamError("gone")
+    await judge.judge("a", "b", "e")
+    assert charged == [
+        Call("judge", "m", Usage(90, 6), purpose="judge"),
+        Call("judge", "m", Usage(), purpose="judge", status=429),
+    ]
 
 
 @pytest.mark.parametrize(

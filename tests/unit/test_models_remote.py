@@ -14,7 +14,7 @@ from tests.fakes.upstream import Gate, Reply
 
 from stratacache.errors import ModelError, SettingsError
 from stratacache.models.remote import MAX_ANSWER, RemoteEmbedder
-from stratacache.types import Secret
+from stratacache.types import Call, Secret, Usage
 
 
 @pytest.fixture
@@ -36,6 +36,15 @@ async def refusal(embedder: RemoteEmbedder, text: str = "question") -> str:
     assert "sk-own" not in str(refused.value)
     assert "question" not in str(refused.value)
     return refused.value.code
+
+
+async def test_every_call_is_charged(server: FakeEmbeddings) -> None:
+    charged: list[Call] = []
+    made = RemoteEmbedder(server.base_url, "m", api_key=None, budget=20, charge=charged.append)
+    await made.embed("one")
+    await made.embed("two")
+    await made.close()
+    assert charged == [Call("embedder", "m", Usage(1), purpose="embedding")] * 2
 
 
 async def test_sends_one_text_as_openai_has_it(server: FakeEmbeddings, embedder: RemoteEmbedder) -> None:

@@ -12,6 +12,7 @@ from stratacache.commands.client import add_gateway_arguments, ask_gateway
 from stratacache.commands.shadow_table import show_shadow
 from stratacache.commands.words import duration
 from stratacache.errors import StrataError
+from stratacache.stores.ledger_file import KEPT_DAYS
 from stratacache.types import JSON
 
 EXAMPLE = """example:
@@ -19,8 +20,6 @@ EXAMPLE = """example:
   stratacache stats --days 30 --tenant acme
   stratacache stats --shadow
   stratacache stats --url http://127.0.0.1:8900 --json"""
-
-KEPT_DAYS = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +109,7 @@ def _rows(figures: JSON) -> list[tuple[str, str]]:
         ("hit rate", f"{hits / total:.1%}" if total else "-"),
         ("reasons", _counts(figures["reasons"])),
         ("saved tokens", _counts(figures["saved_tokens"])),
+        ("refused by the gateway", _counts(figures["refusals"])),
         ("prompt tokens sent", f"{_counts(tokens)} (read: found in the model server's own cache)"),
         ("upstream calls", _counts(figures["upstream_calls"])),
         ("joined a running call", str(figures["singleflight_followers"])),

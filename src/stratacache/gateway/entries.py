@@ -14,7 +14,7 @@ from stratacache.dialects.table import said_by
 from stratacache.dialects.wire import decode_answer, decode_body
 from stratacache.errors import RequestError, StoreError
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_limit, read_query, send_json
+from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_number, read_query, send_json
 from stratacache.gateway.prepare import join_headers
 from stratacache.policy.partition import scope_of
 from stratacache.policy.portable import Line, Travelling, pack, unpack
@@ -73,7 +73,7 @@ class Entries:
         At most 2,000 entries are looked at for one answer, so there may be none in it and more to come.
         """
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        limit = read_limit(scope, default=20, most=MAX_SHOWN)
+        limit = read_number(scope, "limit", default=20, most=MAX_SHOWN)
         query = (read_query(scope, "query") or "").casefold()
         shown: list[JSON] = []
 

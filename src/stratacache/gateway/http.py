@@ -88,14 +88,14 @@ def read_query(scope: ASGIScope, name: str) -> str | None:
     return values[-1] if values else None
 
 
-def read_limit(scope: ASGIScope, *, default: int, most: int) -> int:
-    """``?limit=``. Raises RequestError: it is no whole number from 1 to ``most``."""
-    text = read_query(scope, "limit")
+def read_number(scope: ASGIScope, name: str, *, default: int, most: int) -> int:
+    """``?NAME=``. Raises RequestError: it is no whole number from 1 to ``most``."""
+    text = read_query(scope, name)
     if text is None:
         return default
     if text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most:
         return int(text)
-    raise RequestError(f"limit must be a whole number from 1 to {most}", param="limit", code="invalid_value")
+    raise RequestError(f"{name} must be a whole number from 1 to {most}", param=name, code="invalid_value")
 
 
 async def send_body(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:

@@ -8,7 +8,7 @@ from stratacache.consistency.selection import read_selection
 from stratacache.dialects.wire import decode_body
 from stratacache.errors import RequestError
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_limit, send_json
+from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_number, send_json
 from stratacache.gateway.prepare import join_headers
 
 MAX_BODY = 1 << 20  # bytes: 1,000 tags or ids need a tenth of it
@@ -41,7 +41,7 @@ class Invalidation:
     async def audit(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``?limit=100`` → ``{enabled, records}``, the newest first."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        limit = read_limit(scope, default=_DEFAULT_RECORDS, most=MAX_RECORDS)
+        limit = read_number(scope, "limit", default=_DEFAULT_RECORDS, most=MAX_RECORDS)
         if self._audit is None:
             await send_json(send, {"enabled": False, "records": []})
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from stratacache.errors import RequestError, StoreError
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.http import ASGIScope, Receive, Send, read_query, send_json
+from stratacache.gateway.http import ASGIScope, Receive, Send, read_number, read_query, send_json
 from stratacache.gateway.prepare import join_headers
 from stratacache.observe.census import TakeCensus
 from stratacache.observe.ledger import UsageLedger
@@ -33,7 +33,7 @@ class LedgerEndpoint:
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``?days=`` (today is one of them, UTC) and ``?tenant=`` narrow it."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        days = _days(scope)
+        days = read_number(scope, "days", default=DEFAULT_DAYS, most=KEPT_DAYS)
         tenant = read_query(scope, "tenant")
         try:
             today, accounts = await self._ledger.read(days)
@@ -44,14 +44,6 @@ class LedgerEndpoint:
         told = report(accounts, self._prices, today=today, days=days)
         levels = (await self._census()).metrics.levels()
         await send_json(send, {**told, "risk": _risk(levels)})
-
-
-def _days(scope: ASGIScope) -> int:
-    text = read_query(scope, "days") or str(DEFAULT_DAYS)
-    if text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= KEPT_DAYS:
-        return int(text)
-    message = f"days must be a whole number from 1 to {KEPT_DAYS}"
-    raise RequestError(message, param="days", code="invalid_value")
 
 
 def _risk(levels: Mapping[str, Mapping[str, float]]) -> list[JSON]:

@@ -15,7 +15,7 @@ from stratacache.dialects.wire import decode_body
 from stratacache.errors import RequestError, StoreError, VectorIndexError
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.feedback import MAX_BODY, read_verdict
-from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_limit, read_query, send_json
+from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, read_number, read_query, send_json
 from stratacache.gateway.prepare import join_headers
 from stratacache.pipeline.review import Shown
 from stratacache.pipeline.semantic import Kindred
@@ -57,7 +57,7 @@ class Reviewing:
     async def waiting(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``?limit=20&tenant=`` → ``{items, lengths, kept}``: some of every stratum in turn."""
         self._authenticator.identify(join_headers(scope["headers"]), "admin")
-        limit = read_limit(scope, default=_DEFAULT_ITEMS, most=MAX_ITEMS)
+        limit = read_number(scope, "limit", default=_DEFAULT_ITEMS, most=MAX_ITEMS)
         shown: Sequence[Shown] = []
         lengths: Mapping[str, float] = {}
         kept = False

@@ -43,6 +43,11 @@ def summarise(figures: Figures) -> dict[str, JSON]:
         "replicas": dict(counted["replicas"]),
         "retries": dict(counted["retries"]),
         "placed": dict(counted["placed"]),
+        "refusals": dict(counted["refused"]),
+        "tenants": dict(counted["tenants"]),
+        "users": dict(counted["users"]),
+        "saved_usd": dict(figures.amounts["saved_usd"]),
+        "spent_usd": dict(figures.amounts["spent_usd"]),
         "stages": {name: _times(h) for name, h in times["stages"].items()},
         "upstreams": {name: _times(h) for name, h in times["upstream"].items()},
     }

@@ -26,7 +26,6 @@ from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
 from stratacache.observe.metrics import Metrics
 from stratacache.observe.names import REPLICA_GAUGES
-from stratacache.observe.recorder import Observer
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
@@ -47,13 +46,12 @@ from stratacache.upstream.batches import Batches
 from stratacache.upstream.embedded import EmbeddedUpstream
 from stratacache.upstream.replicas import ReplicaSet
 from stratacache.upstream.router import Router
-from stratacache.wiring.accounts import build_ledger, build_prices, cheapened, labelled_tenants
+from stratacache.wiring.accounts import Accounts
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.operating import operating
 from stratacache.wiring.prompt import build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
-from stratacache.wiring.tracing import open_tracing
 from stratacache.wiring.upstreams import build_upstreams
 from stratacache.workers.link import Link
 
@@ -85,11 +83,8 @@ class System:
         clock = clock or SystemClock()
         self.settings = settings
         self.link = link
-        self.metrics = Metrics(tenants=labelled_tenants(settings))
-        self.prices = build_prices(settings)
-        self.ledger = build_ledger(settings, clock)
-        self.tracing = open_tracing(settings)
-        self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings), self.tracing)
+        self.accounts = Accounts(settings, clock)
+        self.metrics, self.recorder = self.accounts.metrics, self.accounts.recorder
         self._breakers: dict[str, Callable[[], BreakerState]] = {}
         self.metrics.watch(
             "stratacache_breaker_state",
@@ -244,7 +239,7 @@ class System:
         feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
         control = SemanticControl(authenticator, kindred, alone=self.link is None)
         review = Reviewing(authenticator, kindred, invalidator, self.audit, clock)
-        ledger = LedgerEndpoint(authenticator, self.ledger, self.prices, census)
+        ledger = LedgerEndpoint(authenticator, self.accounts.ledger, self.accounts.prices, census)
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
@@ -291,7 +286,7 @@ class System:
             start=self.start,
             stop=self.stop,
             refused=self.metrics.refused,
-            trace=self.tracing,
+            trace=self.accounts.tracing,
         )
 
     def _build_reindexing(self, authenticator: Authenticator, clock: Clock) -> Reindexing:
@@ -319,7 +314,7 @@ class System:
                 {name: one.learn for name, one in self.engines.items()},
             )
         self.writeback.start()
-        self.ledger.start()
+        self.accounts.start()
         if self.semantic is not None:
             self.semantic.start(self._reindexing.noted("gateway"))
         if self.bulletin is not None:
@@ -360,9 +355,7 @@ class System:
             if shared is not None:
                 await shared.close()
         await self.store.close()
-        await self.ledger.close()
-        if self.tracing is not None:
-            await asyncio.to_thread(self.tracing.close)
+        await self.accounts.close()
         if self.audit is not None:
             self.audit.close()
         if self.link is not None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
 from stratacache.errors import StoreError
 from stratacache.observe.ledger import CheapTier, UsageLedger
+from stratacache.observe.metrics import Metrics
+from stratacache.observe.recorder import Observer
 from stratacache.policy.prices import PriceTable
 from stratacache.ports import Clock
 from stratacache.settings import (
@@ -19,10 +22,32 @@ from stratacache.settings import (
 from stratacache.stores.ledger_file import LedgerFile
 from stratacache.types import Scope
 from stratacache.wiring.learned import kept_beside
+from stratacache.wiring.tracing import open_tracing
 
 log = logging.getLogger(__name__)
 
 MAX_TENANTS = 50
+
+
+class Accounts:
+    """Metrics, ledger and traces; ``recorder`` feeds them all."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.metrics = Metrics(tenants=labelled_tenants(settings))
+        self.prices = build_prices(settings)
+        self.ledger = build_ledger(settings, clock)
+        self.tracing = open_tracing(settings)
+        self.recorder = Observer(self.metrics, self.ledger, self.prices, cheapened(settings), self.tracing)
+
+    def start(self) -> None:
+        """Begin to write; needs a running loop."""
+        self.ledger.start()
+
+    async def close(self) -> None:
+        """Write and send what waits. Idempotent."""
+        await self.ledger.close()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
 
 
 def build_prices(settings: Settings) -> PriceTable:
