@@ -24,7 +24,6 @@ from stratacache.gateway.prepare import Preparer
 from stratacache.gateway.reindex import Reindexing
 from stratacache.gateway.review import Reviewing
 from stratacache.observe.census import census_of_one
-from stratacache.observe.metrics import Metrics
 from stratacache.observe.names import REPLICA_GAUGES
 from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
