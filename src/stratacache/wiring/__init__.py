@@ -279,7 +279,7 @@ class System:
                     census,
                     settings,
                     invalidator,
-                    self.ledger,
+                    self.accounts.ledger,
                 ),
             },
             start=self.start,
