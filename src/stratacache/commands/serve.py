@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import logging
 import os
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 EXAMPLE = """example:
   stratacache serve                              built-in embedded model on http://127.0.0.1:8900/v1
   stratacache --config prod.yaml serve
-  STRATACACHE__SERVER__PORT=9000 stratacache serve"""
+  STRATACACHE__SERVER__PORT=9000 stratacache serve
+
+SIGHUP reads the configuration again: scenes, aliases, auth.keys and max_error change at once; anything else is refused,
+with its name in the log, and the old configuration stays."""
+
+log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 75
 """Seconds; longer than clients keep idle connections, so that they never send into a closing one."""
@@ -39,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     settings = load(args.config, os.environ)
     listener = listen(settings)
     announce = partial(_announce, listener, as_json=args.json)
+    reread = partial(load, args.config, os.environ)
     if settings.server.workers > 1:
-        return serve_together(settings, os.environ, listener, announce)
-    return serve(settings, os.environ, listener, announce)
+        return serve_together(settings, os.environ, listener, announce, reread)
+    return serve(settings, os.environ, listener, announce, reread)
 
 
 def _announce(listener: socket.socket, *, as_json: bool) -> None:
@@ -82,7 +89,11 @@ def listen(settings: Settings, *, beside: socket.socket | None = None) -> socket
 
 
 def serve_together(
-    settings: Settings, environ: Mapping[str, str], holder: socket.socket, announce: Callable[[], None]
+    settings: Settings,
+    environ: Mapping[str, str],
+    holder: socket.socket,
+    announce: Callable[[], None],
+    reread: Callable[[], Settings],
 ) -> int:
     """Run ``server.workers`` gateways on the port of ``holder`` until told to stop; 0 after a clean drain.
 
@@ -102,7 +113,7 @@ def serve_together(
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
     def work(link: Link) -> int:
-        return serve(settings, environ, listen(settings, beside=holder), link.ready, link)
+        return serve(settings, environ, listen(settings, beside=holder), link.ready, reread, link)
 
     jobs = [Job(f"worker {number}", work) for number in range(1, settings.server.workers + 1)]
     engines = [one for one in settings.upstreams if isinstance(one, EmbeddedSettings)]
@@ -117,11 +128,13 @@ def serve(
     environ: Mapping[str, str],
     listener: socket.socket,
     announce: Callable[[], None],
+    reread: Callable[[], Settings],
     link: Link | None = None,
 ) -> int:
     """Run the gateway on ``listener`` until it is told to stop; 0 after a clean drain.
 
-    ``announce`` is called once connections are accepted and signals obeyed. ``link`` joins it to other workers.
+    ``announce`` is called once connections are accepted and signals obeyed. SIGHUP has the settings of ``reread`` taken
+    over. ``link`` joins it to other workers.
 
     Raises:
         StrataError: a part cannot start; says which and what to do.
@@ -130,11 +143,15 @@ def serve(
 
     from stratacache.gateway.protocol import BoundedProtocol
     from stratacache.wiring import System
+    from stratacache.wiring.reload import adopt
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             calm_collector()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            if link is not None:
+                reload()  # one that takes a dead worker's place was made with the settings of the start
             announce()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -163,6 +180,12 @@ def serve(
     # What refused the start is told below, in words of ours.
     logging.getLogger("uvicorn.error").addFilter(lambda record: system.app.start_failure is None)
 
+    def reload() -> None:
+        try:
+            adopt(system, reread())
+        except StrataError as error:
+            log.error("the configuration is not taken over: %s", error)
+
     def stop(number: int, frame: FrameType | None) -> None:
         server.should_exit = True
 
@@ -170,6 +193,7 @@ def serve(
     # again for whoever handled it before: here nobody has to, so a drained gateway ends with exit code 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to take a configuration over
     try:
         server.run(sockets=[listener])
     except SystemExit:

@@ -20,6 +20,10 @@ class Authenticator:
     """Knows the configured keys by hash. Without any, every caller is the one tenant on loopback."""
 
     def __init__(self, settings: AuthSettings | None) -> None:
+        self.adopt(settings)
+
+    def adopt(self, settings: AuthSettings | None) -> None:
+        """From now on these keys and no others are known."""
         self._scopes: dict[str, tuple[AuthKey, Scope]] | None = None
         if settings is not None:
             self._scopes = {key.key_hash: (key, _scope_of(key)) for key in settings.keys}

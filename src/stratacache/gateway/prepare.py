@@ -120,9 +120,19 @@ class Preparer:
             return known
         headers = join_headers(relevant)
         caller = self._authenticator.identify(headers, "chat")
+        memo = self._memo
         prepared = await self.build(headers, body, caller, endpoint)
-        self._remember(memo_key, prepared)
+        if memo is self._memo:  # else the settings that it was made by were exchanged meanwhile
+            self._remember(memo_key, prepared)
         return prepared
+
+    def adopt(self, policy: CachePolicy, scenes: Mapping[str, SceneSettings]) -> None:
+        """Prepare by these from now on, and forget what was prepared: keys and aliases may have changed too."""
+        self._policy = policy
+        self._scenes = scenes
+        self._read_headers = READ_HEADERS | {name.encode() for name in matched_headers(scenes)}
+        self._memo = OrderedDict()
+        self._memo_used = 0
 
     def check(self) -> None:
         """Raise AssertionError when the memo's byte count is wrong or over its bounds."""

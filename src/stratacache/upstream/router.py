@@ -49,10 +49,10 @@ def server_of(settings: UpstreamSettings) -> str:
 
 
 class Router:
-    """Resolves model names. Pure and immutable; built once from checked settings."""
+    """Resolves model names; built from checked settings. Only its aliases can be exchanged."""
 
     def __init__(self, upstreams: Sequence[UpstreamSettings], aliases: Mapping[str, str]) -> None:
-        self._aliases = {alias: alias_chain(alias, aliases)[-1] for alias in aliases}
+        self.adopt(aliases)
         self._exact: dict[str, str] = {}
         self._patterns: list[tuple[str, str]] = []
         self._servers = {upstream.name: server_of(upstream) for upstream in upstreams}
@@ -62,6 +62,10 @@ class Router:
                     self._patterns.append((model, upstream.name))
                 else:
                     self._exact.setdefault(model, upstream.name)
+
+    def adopt(self, aliases: Mapping[str, str]) -> None:
+        """From now on these are the aliases."""
+        self._aliases = {alias: alias_chain(alias, aliases)[-1] for alias in aliases}
 
     def resolve(self, model: str) -> Route:
         """The route for what a client wrote; raises RequestError 404 that names the nearest models."""

@@ -29,7 +29,6 @@ from stratacache.pipeline.call import Caller
 from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.gate import Gate
-from stratacache.pipeline.plan import CachePolicy, NegativePolicy, ScenePolicy
 from stratacache.pipeline.sending import Sender
 from stratacache.pipeline.serve import Pipeline
 from stratacache.pipeline.writeback import WriteBack
@@ -48,6 +47,7 @@ from stratacache.upstream.router import Router
 from stratacache.wiring.accounts import Accounts
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.operating import operating
+from stratacache.wiring.policies import build_policy
 from stratacache.wiring.prompt import build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
@@ -109,7 +109,7 @@ class System:
         self.engines = {n: one for n, one in upstreams.items() if isinstance(one, EmbeddedUpstream)}
         self.upstreams: dict[str, Upstream] = {name: Batches(one) for name, one in upstreams.items()}
         self._watch_fleets()
-        self.policy = _build_policy(settings)
+        self.policy = build_policy(settings)
         self.flights = FlightTable()
         self.writeback = WriteBack(self.store, self.recorder, clock)
         exact = ExactTier(self.store.get, clock)
@@ -203,8 +203,8 @@ class System:
     def _build_app(self, clock: Clock) -> App:
         settings = self.settings
         max_body = settings.server.max_body
-        authenticator = Authenticator(settings.auth)
-        router = Router(settings.upstreams, settings.aliases)
+        self.authenticator = authenticator = Authenticator(settings.auth)
+        self.router = router = Router(settings.upstreams, settings.aliases)
         self.preparer = preparer = Preparer(
             authenticator,
             router,
@@ -277,7 +277,7 @@ class System:
                     self.audit,
                     clock,
                     census,
-                    settings,
+                    lambda: self.settings,
                     invalidator,
                     self.accounts.ledger,
                 ),
@@ -359,32 +359,3 @@ class System:
             self.audit.close()
         if self.link is not None:
             await self.link.close()
-
-
-def _build_policy(settings: Settings) -> CachePolicy:
-    exact = settings.tiers.exact
-    return CachePolicy(
-        exact=exact.enabled,
-        scenes={
-            name: ScenePolicy(
-                ttl=scene.ttl,
-                jitter=scene.jitter,
-                exact=scene.exact,
-                early_refresh=scene.early_refresh,
-                stale_if_error=scene.stale_if_error,
-                semantic=scene.semantic,
-            )
-            for name, scene in settings.scenes.items()
-        },
-        max_entry=exact.max_entry,
-        history_window=None if exact.history_window == "all" else exact.history_window,
-        negative=NegativePolicy(
-            ttl=exact.negative_ttl,
-            empty="empty" in exact.negative_on,
-            statuses=frozenset(sign for sign in exact.negative_on if isinstance(sign, int)),
-            markers=exact.negative_markers,
-        ),
-        admission=exact.admission,
-        semantic=settings.tiers.semantic.enabled and "semantic" in settings.tiers.order,
-        semantic_first=settings.tiers.order[:1] == ("semantic",),
-    )

@@ -10,10 +10,11 @@ import os
 from pathlib import Path
 
 from stratacache.errors import StoreError
-from stratacache.policy.bound.pooled import Bound, Limits
+from stratacache.policy.bound.pooled import Bound
 from stratacache.ports import Clock
 from stratacache.settings import Settings, mask_url, path_of
 from stratacache.stores.review_file import ReviewFile
+from stratacache.wiring.policies import error_limits
 from stratacache.wiring.slots import Slot, take_slot
 
 log = logging.getLogger(__name__)
@@ -23,10 +24,7 @@ SAVE_SECONDS = 60.0  # what a killed process had learned since the last time is 
 
 def open_bound(settings: Settings, file: Path | None, verifier: str) -> Bound:
     """The bound as ``file`` has it; a new one without it, or where it cannot be read or is of another ``verifier``."""
-    limits = Limits(
-        max_error=settings.tiers.semantic.max_error,
-        scenes={name: one.max_error for name, one in settings.scenes.items() if one.max_error is not None},
-    )
+    limits = error_limits(settings)
     try:
         if file is not None:
             return Bound.restore(file.read_bytes(), limits, verifier=verifier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from stratacache.consistency.audit import AuditLog
@@ -18,6 +18,7 @@ from stratacache.observe.census import TakeCensus
 from stratacache.observe.ledger import UsageLedger
 from stratacache.ports import Clock, Listing, Store
 from stratacache.settings import Settings
+from stratacache.wiring.policies import error_limits
 from stratacache.wiring.semantic import SemanticParts
 
 
@@ -30,7 +31,7 @@ def operating(
     audit: AuditLog | None,
     clock: Clock,
     census: TakeCensus,
-    settings: Settings,
+    settings: Callable[[], Settings],
     invalidator: Invalidator,
     ledger: UsageLedger,
 ) -> dict[str, Mapping[str, Endpoint]]:
@@ -60,7 +61,7 @@ def operating(
         elsewhere,
         clock,
     )
-    vitals = Vitals(authenticator, settings.masked, _embedders(semantic), clock)
+    vitals = Vitals(authenticator, lambda: settings().masked(), _embedders(semantic), clock)
     return {
         "/admin/config": {"GET": vitals},
         "/admin/erase": {"POST": Erasure(authenticator, eraser)},
@@ -76,6 +77,5 @@ def _embedders(semantic: SemanticParts | None) -> Embedders | None:
     return None if semantic is None else Embedders(semantic.models.embedder, semantic.opened.embedder)
 
 
-def _max_error(settings: Settings, scene: str) -> float:
-    own = settings.scenes[scene].max_error if scene in settings.scenes else None
-    return settings.tiers.semantic.max_error if own is None else own
+def _max_error(settings: Callable[[], Settings], scene: str) -> float:
+    return error_limits(settings()).of(scene, "")

@@ -82,7 +82,9 @@ class Supervisor:
         for end in (self._woken, self._waker):
             end.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
-        handlers = {number: signal.signal(number, self._on_signal) for number in STOP_SIGNALS}
+        handlers = {
+            number: signal.signal(number, self._on_signal) for number in (*STOP_SIGNALS, signal.SIGHUP)
+        }
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         try:
             for job in self._jobs:
@@ -114,7 +116,7 @@ class Supervisor:
                     member.flush()
                 self._hear(member)
         while self._signals:
-            self._stop_on(self._signals.pop(0))
+            self._obey(self._signals.pop(0))
         self._look_at_the_clock()
         for member in self._members:
             self._watch(member)
@@ -259,8 +261,12 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
 
-    def _stop_on(self, number: int) -> None:
-        if not self._stopping:
+    def _obey(self, number: int) -> None:
+        if number == signal.SIGHUP:  # each reads the configuration again
+            for member in self._members:
+                if member.job.counts:
+                    member.signal(signal.SIGHUP)
+        elif not self._stopping:
             self._stop()
         elif number == signal.SIGINT:  # again: at once
             for member in self._members:
