@@ -112,7 +112,7 @@ async def test_all_of_a_tenant_goes_and_nothing_of_another(
         assert await texts(gateway) == {STORED.format("two")}
         await vectors(gateway, 1)
         assert {one["tenant"] for one in (await admin(gateway, "/admin/review"))["items"]} == {"two"}
-        _, accounts = await gateway.system.ledger.read(7)
+        _, accounts = await gateway.system.accounts.ledger.read(7)
         assert {account[1] for account, _ in accounts} >= {"two"}
         assert "one" not in {account[1] for account, _ in accounts}
         for tenant, expected in (("one", "miss"), ("two", "hit")):
@@ -148,7 +148,7 @@ async def test_what_fails_halfway_is_said_and_can_be_done_again(
         headers = {"authorization": "Bearer boss"}
         url = f"{gateway.root}/admin/erase"
         with monkeypatch.context() as broken:
-            broken.setattr(gateway.system.ledger._file, "erase", fails)
+            broken.setattr(gateway.system.accounts.ledger._file, "erase", fails)
             async with gateway.http.post(url, json={"tenant": "one"}, headers=headers) as answer:
                 assert (answer.status, "not all is erased" in await answer.text()) == (503, True)
         async with gateway.http.post(url, json={"tenant": "one"}, headers=headers) as answer:

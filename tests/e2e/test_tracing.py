@@ -248,10 +248,10 @@ def test_the_path_is_added_where_there_is_none(endpoint: str, expected: str) -> 
     [
         ("collector:4318", "must be an http"),
         ("http://", "must be an http"),
-        ("http://me:pw@collector", "must hold no credentials"),
+        ("http://me:open-sesame@collector", "must hold no credentials"),
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_refused(endpoint: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said) as refused:
         settings_from({"observe": {"otel": {"endpoint": endpoint}}})
-    assert "pw" not in str(refused.value)
+    assert "open-sesame" not in str(refused.value)
