@@ -136,7 +136,8 @@ async def test_what_a_provider_did_not_tell_is_null_and_a_told_zero_is_zero() ->
         kept.call(Usage(10, 1, 0, 0))
         telling = (await kept.told())["total"]
     assert silent["prompt_tokens"] == {"fresh": 10, "read": None, "write": None}
-    assert silent["saved"]["prompt"]["tokens"] is None
+    assert (silent["saved"]["prompt"]["tokens"], silent["saved"]["prompt"]["usd"]) == (None, None)
+    assert (silent["saved"]["kv"]["tokens"], silent["saved"]["kv"]["usd"]) == (0, 0.0)
     assert (silent["calls"], silent["calls_refused"], silent["calls_uncounted"]) == (3, 1, 1)
     assert silent["saved"]["exact"]["requests_uncounted"] == 1
     assert telling["prompt_tokens"] == {"fresh": 20, "read": 0, "write": 0}

@@ -74,6 +74,7 @@ class UsageLedger:
         if call.status != 200:
             sheet["calls_refused"] += 1
             return
+        sheet[f"{tier}.calls"] += 1  # that could have told what was read
         if usage.prompt is None:
             sheet["calls_uncounted"] += 1
         sheet["completion"] += usage.completion or 0

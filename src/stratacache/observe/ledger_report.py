@@ -81,13 +81,12 @@ def day_name(day: int) -> str:
 
 
 def _tier(sheet: Mapping[str, float], tier: str) -> dict[str, JSON]:
-    cheapens = tier in ("prompt", "kv")
-    told = not cheapens or f"{tier}.tokens" in sheet
+    told = not sheet.get(f"{tier}.calls") or f"{tier}.tokens" in sheet
     return {
         "requests": _count(sheet, f"{tier}.requests"),
         "requests_uncounted": _count(sheet, f"{tier}.uncounted"),
         "tokens": _count(sheet, f"{tier}.tokens") if told else None,
-        "usd": _money(sheet, tier, "usd"),
+        "usd": _money(sheet, tier, "usd") if told else None,
         "unpriced_tokens": _count(sheet, f"{tier}.unpriced"),
     }
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from stratacache.errors import StoreError
-from stratacache.stores.lane import Lane
-from stratacache.stores.sqlite_file import Layout, open_writer, transaction
+from stratacache.stores.shared_file import SharedFile
+from stratacache.stores.sqlite_file import Layout, transaction
 
 KEPT_DAYS = 400
 MAX_ACCOUNTS = 1000
@@ -24,7 +22,6 @@ Account = tuple[int, str, str]
 Sheet = Mapping[str, float]
 """Figures by name. What several processes write of one account is added up."""
 
-_BUSY_SECONDS = 2.0
 _LAYOUT = Layout(
     application=0x5354524C,  # "STRL"
     version=1,
@@ -40,8 +37,6 @@ CREATE TABLE account (
 )
 _decoder: msgspec.msgpack.Decoder[dict[str, float]] = msgspec.msgpack.Decoder(dict[str, float])
 
-T = TypeVar("T")
-
 
 class LedgerFile:
     """Sheets by account. Every method may raise StoreError.
@@ -53,44 +48,23 @@ class LedgerFile:
 
     def __init__(self, path: Path | None, now: float) -> None:
         self.kept = path is not None
-        self._lane: Lane[sqlite3.Connection] = Lane("ledger", lambda: _open(path, now))
-        self._closed = False
+        self._file = SharedFile("ledger", path, _LAYOUT, now)
 
     async def add(self, sheets: Sequence[tuple[Account, Sheet]]) -> None:
         """Add figures to what the accounts hold, all or nothing; forgets days that are older than is kept."""
-        await self._run(_add, sheets)
+        await self._file.run(_add, sheets)
 
     async def read(self, first: int, last: int) -> list[tuple[Account, Sheet]]:
         """The accounts of the days from ``first`` to ``last``."""
-        return await self._run(_read, first, last)
+        return await self._file.run(_read, first, last)
 
     async def erase(self, tenant: str) -> int:
         """Forget all accounts of ``tenant``; returns how many there were."""
-        return await self._run(_erase, tenant)
+        return await self._file.run(_erase, tenant)
 
     async def close(self) -> None:
         """Idempotent."""
-        if not self._closed:
-            self._closed = True
-            await self._lane.close()
-
-    async def _run(self, work: Callable[..., T], *args: object) -> T:
-        if self._closed:
-            raise StoreError("the ledger is closed")
-        try:
-            return await self._lane.run(work, *args)
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"the ledger failed: {error}") from error
-
-
-def _open(path: Path | None, now: float) -> sqlite3.Connection:
-    if path is not None:
-        return open_writer(path, _LAYOUT, _BUSY_SECONDS, now)
-    connection = sqlite3.connect(
-        ":memory:", isolation_level=None
-    )  # the lane's thread alone uses and closes it
-    connection.executescript(_LAYOUT.script)
-    return connection
+        await self._file.close()
 
 
 def _erase(connection: sqlite3.Connection, tenant: str) -> int:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from stratacache.errors import StoreError
 from stratacache.policy.review import STRATA, Item, Verdict
 from stratacache.ports import Clock
-from stratacache.stores.lane import Lane
-from stratacache.stores.sqlite_file import Layout, open_writer, transaction
+from stratacache.stores.shared_file import SharedFile
+from stratacache.stores.sqlite_file import Layout, transaction
 
 MAX_SETTLED = 10_000  # verdicts that are kept, so that nobody is asked twice
 
-_BUSY_SECONDS = 2.0
 _LAYOUT = Layout(
     application=0x53545256,  # "STRV"
     version=1,
@@ -34,8 +31,6 @@ CREATE TABLE settled (
     most_bytes=64 << 20,
 )
 
-T = TypeVar("T")
-
 
 class ReviewFile:
     """What waits for people and what they said. Every method may raise StoreError.
@@ -47,59 +42,38 @@ class ReviewFile:
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.kept = path is not None
         self._clock = clock
-        opened = clock.now()
-        self._lane: Lane[sqlite3.Connection] = Lane("review", lambda: _open(path, opened))
-        self._closed = False
+        self._file = SharedFile("review queue", path, _LAYOUT, clock.now())
 
     async def add(self, item: Item) -> float | None:
         """Keep ``item`` unless a verdict on it is known; then the rank from which on its full stratum takes no more."""
-        return await self._run(_add, item, self._clock.now())
+        return await self._file.run(_add, item, self._clock.now())
 
     async def waiting(self) -> list[Item]:
         """All that waits, by stratum and rank."""
-        return await self._run(_waiting, self._clock.now())
+        return await self._file.run(_waiting, self._clock.now())
 
     async def find(self, identity: str) -> Item | None:
-        return await self._run(_find, identity)
+        return await self._file.run(_find, identity)
 
     async def settle(self, item: Item, verdict: Verdict) -> bool:
         """``item`` waits no more; False when somebody else was faster."""
-        return await self._run(_settle, item, verdict)
+        return await self._file.run(_settle, item, verdict)
 
     async def drop(self, identities: Sequence[str]) -> None:
         """Forget items whose answers are gone."""
-        await self._run(_drop, identities)
+        await self._file.run(_drop, identities)
 
     async def verdicts(self) -> list[tuple[Item, Verdict]]:
         """What people said, oldest first."""
-        return await self._run(_verdicts)
+        return await self._file.run(_verdicts)
 
     async def erase(self, tenant: str) -> int:
         """Forget what waits of ``tenant`` and what was said of it; returns how many pairs."""
-        return await self._run(_erase, tenant)
+        return await self._file.run(_erase, tenant)
 
     async def close(self) -> None:
         """Idempotent."""
-        if not self._closed:
-            self._closed = True
-            await self._lane.close()
-
-    async def _run(self, work: Callable[..., T], *args: object) -> T:
-        if self._closed:
-            raise StoreError("the review queue is closed")
-        try:
-            return await self._lane.run(work, *args)
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"the review queue failed: {error}") from error
-
-
-def _open(path: Path | None, now: float) -> sqlite3.Connection:
-    if path is not None:
-        return open_writer(path, _LAYOUT, _BUSY_SECONDS, now)
-    # As open_writer's: used by the lane's thread alone, closed by it.
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.executescript(_LAYOUT.script)
-    return connection
+        await self._file.close()
 
 
 def _decode(value: bytes) -> Item:
