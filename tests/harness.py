@@ -61,12 +61,17 @@ class Gateway:
             await asyncio.sleep(0)
 
     async def ask(
-        self, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
+        self,
+        body: Mapping[str, Any] | bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        path: str = "/chat/completions",
     ) -> tuple[int, Mapping[str, str], Any]:
-        """POST a chat request; returns status, headers (lower case) and the body, decoded when it is JSON."""
+        """POST a request, of chat unless ``path`` says otherwise; returns status, headers (lower case) and the body,
+        decoded when it is JSON."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         sent = {"content-type": "application/json", **(headers or {})}
-        async with self.http.post(f"{self.base_url}/chat/completions", data=data, headers=sent) as response:
+        async with self.http.post(f"{self.base_url}{path}", data=data, headers=sent) as response:
             raw = await response.read()
             got = {name.lower(): value for name, value in response.headers.items()}
             is_json = got.get("content-type", "").startswith("application/json")

@@ -9,8 +9,9 @@ import pytest
 
 from stratacache.dialects.anthropic_assemble import Assembler
 from stratacache.dialects.anthropic_messages import completeness, error_body, parse, usage_of
-from stratacache.dialects.anthropic_replay import encode_event, replay
+from stratacache.dialects.anthropic_replay import replay
 from stratacache.dialects.sse import Event, SSEParser
+from stratacache.dialects.typed_events import encode_event
 from stratacache.errors import RequestError, SettingsError, UpstreamError
 from stratacache.testing.anthropic import events_of
 from stratacache.types import Usage

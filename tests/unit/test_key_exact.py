@@ -185,7 +185,7 @@ def test_when_the_answer_shows_the_prompt_its_bytes_count(field: str) -> None:
 
 
 def test_other_endpoints_are_taken_to_the_byte() -> None:
-    assert form(user("hi "), endpoint="responses") != form(user("hi"), endpoint="responses")
+    assert form(user("hi "), endpoint="telepathy") != form(user("hi"), endpoint="telepathy")
 
 
 def test_the_order_of_forwarded_headers_does_not_matter() -> None:

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from stratacache.dialects import wire
 from stratacache.dialects.openai_replay import pieces
-from stratacache.dialects.sse import encode
 from stratacache.types import JSON
 
 STOP: Final = b'{"type":"message_stop"}'
-_TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([a-z_]{1,64})"')
 _DELTA: Final = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%s","%s":'
 _STREAMED_TEXT: Final = {"text": ("text", b"text_delta"), "thinking": ("thinking", b"thinking_delta")}
 
@@ -36,22 +33,6 @@ def replay(message: Mapping[str, JSON]) -> list[bytes]:
     delta = {name: message.get(name) for name in ("stop_reason", "stop_sequence")}
     last = wire.encode({"delta": delta, "usage": usage if type(usage) is dict else {}})
     return [*payloads, b'{"type":"message_delta",' + last[1:], STOP]
-
-
-def encode_stream(payloads: Sequence[bytes]) -> bytes:
-    """Payloads as server-sent events with their names."""
-    return b"".join([encode_event(payload) for payload in payloads])
-
-
-def encode_event(payload: bytes) -> bytes:
-    """One payload as an event named after its ``type``, as the API's clients expect."""
-    found = _TYPE.match(payload)
-    if found is not None:
-        return b"event: " + found[1] + b"\n" + encode(payload)
-    value = wire.decode_answer(payload)
-    kind = value.get("type") if type(value) is dict else None
-    name = kind.encode() if type(kind) is str and kind.replace("_", "").isalnum() else b"message"
-    return b"event: " + name + b"\n" + encode(payload)
 
 
 def _block(index: int, block: Mapping[str, JSON]) -> Iterator[bytes]:

@@ -7,10 +7,16 @@ from typing import Final
 
 import msgspec
 
-from stratacache.dialects import anthropic_messages, openai_chat, openai_embeddings
+from stratacache.dialects import (
+    anthropic_messages,
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    openai_responses,
+)
 from stratacache.dialects.base import Parsed
 from stratacache.errors import StrataError
-from stratacache.policy.fields import CHAT, EMBEDDINGS, MESSAGES
+from stratacache.policy.fields import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES
 from stratacache.types import JSON
 
 ANTHROPIC_PATH: Final = "/v1/messages"
@@ -29,6 +35,8 @@ CLIENTS: Final[Mapping[str, Client]] = {
     for client in (
         Client(CHAT, "/v1/chat/completions", openai_chat.parse),
         Client(MESSAGES, ANTHROPIC_PATH, anthropic_messages.parse),
+        Client(COMPLETIONS, "/v1/completions", openai_completions.parse),
+        Client(RESPONSES, "/v1/responses", openai_responses.parse),
         Client(EMBEDDINGS, "/v1/embeddings", openai_embeddings.parse),
     )
 }

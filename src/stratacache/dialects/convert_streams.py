@@ -8,7 +8,7 @@ from typing import Final
 
 from stratacache.dialects import sse, wire
 from stratacache.dialects.anthropic_messages import error_json
-from stratacache.dialects.anthropic_replay import STOP, encode_event, encode_stream
+from stratacache.dialects.anthropic_replay import STOP
 from stratacache.dialects.base import Heard
 from stratacache.dialects.convert_answers import (
     chat_usage,
@@ -18,6 +18,7 @@ from stratacache.dialects.convert_answers import (
     reasoning,
     stop_of,
 )
+from stratacache.dialects.typed_events import encode_event, encode_stream
 from stratacache.types import JSON
 
 _UPSTREAM_STATUS: Final = 502  # of an error that comes as an event, whose own status nobody tells

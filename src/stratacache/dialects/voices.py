@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from stratacache.dialects import anthropic_messages, anthropic_replay, openai_chat, sse, wire
+from stratacache.dialects import (
+    anthropic_messages,
+    anthropic_replay,
+    openai_chat,
+    openai_completions,
+    openai_responses,
+    sse,
+    typed_events,
+    wire,
+)
 from stratacache.dialects.base import Heard, Live, Voice
 from stratacache.dialects.convert_answers import chat_answer, message_answer
 from stratacache.dialects.convert_streams import ChatFromMessages, MessagesFromChat
 from stratacache.errors import StrataError, UpstreamError
-from stratacache.policy.fields import CHAT, EMBEDDINGS, MESSAGES
+from stratacache.policy.fields import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES
 from stratacache.types import JSON
 
 
@@ -29,11 +38,14 @@ class _ChatLive:
 class _ChatVoice:
     """A chat client before a chat upstream."""
 
+    _replay: Callable[..., list[bytes]] = staticmethod(openai_chat.replay)
+    _completeness: Callable[[JSON], str | None] = staticmethod(openai_chat.completeness)
+
     def body(self, answer: bytes, created: float, *, status: int) -> bytes:
         return answer
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
-        return sse.encode_stream(openai_chat.replay(answer, include_usage=include_usage))
+        return sse.encode_stream(self._replay(answer, include_usage=include_usage))
 
     def live(self, created: float, *, include_usage: bool) -> Live:
         return _ChatLive(include_usage=include_usage)
@@ -47,15 +59,27 @@ class _ChatVoice:
         if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
             return False
         ended = {**answer, "choices": [{**choice, "finish_reason": "stop"} for choice in choices]}
-        return openai_chat.completeness(ended) in (None, "refused", "empty")
+        return self._completeness(ended) in (None, "refused", "empty")
 
 
-class _MessagesLive:
+class _CompletionsVoice(_ChatVoice):
+    """A client that has a text continued; told as in chat, in chunks of another shape."""
+
+    _replay = staticmethod(openai_completions.replay)
+    _completeness = staticmethod(openai_completions.completeness)
+
+
+class _TypedLive:
+    """``last``: the event that ends the stream where the upstream's own is but a mark."""
+
+    def __init__(self, last: bytes = b"") -> None:
+        self._last = last
+
     def take(self, heard: Sequence[Heard]) -> bytes:
-        return anthropic_replay.encode_stream([one.payload for one in heard])
+        return typed_events.encode_stream([one.payload for one in heard])
 
     def end(self) -> bytes:
-        return anthropic_replay.encode_event(anthropic_replay.STOP)
+        return typed_events.encode_event(self._last) if self._last else b""
 
 
 class _MessagesVoice:
@@ -65,13 +89,13 @@ class _MessagesVoice:
         return answer
 
     def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
-        return anthropic_replay.encode_stream(anthropic_replay.replay(answer))
+        return typed_events.encode_stream(anthropic_replay.replay(answer))
 
     def live(self, created: float, *, include_usage: bool) -> Live:
-        return _MessagesLive()
+        return _TypedLive(anthropic_replay.STOP)
 
     def failure(self, error: StrataError) -> bytes:
-        return anthropic_replay.encode_event(anthropic_messages.error_body(error))
+        return typed_events.encode_event(anthropic_messages.error_body(error))
 
     def can_stream(self, answer: JSON) -> bool:
         if not isinstance(answer, dict):
@@ -79,6 +103,27 @@ class _MessagesVoice:
         calls = any(isinstance(b, dict) and b.get("type") == "tool_use" for b in answer.get("content") or ())
         ended = {**answer, "stop_reason": "tool_use" if calls else "end_turn"}
         return anthropic_messages.completeness(ended) in (None, "empty")
+
+
+class _ResponsesVoice:
+    """A client of the Responses API."""
+
+    def body(self, answer: bytes, created: float, *, status: int) -> bytes:
+        return answer
+
+    def stream(self, answer: JSON, created: float, *, include_usage: bool) -> bytes:
+        return typed_events.encode_stream(openai_responses.replay(answer))
+
+    def live(self, created: float, *, include_usage: bool) -> Live:
+        return _TypedLive()
+
+    def failure(self, error: StrataError) -> bytes:
+        return typed_events.encode_event(openai_responses.error_event(error))
+
+    def can_stream(self, answer: JSON) -> bool:
+        if not isinstance(answer, dict):
+            return False
+        return openai_responses.completeness({**answer, "status": "completed"}) in (None, "empty")
 
 
 class _ChatOfMessages(_ChatVoice):
@@ -149,6 +194,8 @@ _VOICES: Final[dict[tuple[str, str], Voice]] = {
     (MESSAGES, MESSAGES): _MESSAGES,
     (CHAT, MESSAGES): _ChatOfMessages(),
     (MESSAGES, CHAT): _MessagesOfChat(),
+    (COMPLETIONS, COMPLETIONS): _CompletionsVoice(),
+    (RESPONSES, RESPONSES): _ResponsesVoice(),
     (EMBEDDINGS, EMBEDDINGS): _CHAT,  # bodies as they are; nothing is streamed
 }
 

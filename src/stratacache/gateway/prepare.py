@@ -18,7 +18,7 @@ from stratacache.gateway.auth import Authenticator, credential_digest
 from stratacache.gateway.control import DIRECTIVE_HEADERS, Directives, read_directives
 from stratacache.gateway.http import RawHeaders
 from stratacache.pipeline.plan import CachePolicy, Plan, plan_request
-from stratacache.policy.fields import CHAT, EMBEDDINGS, MESSAGES
+from stratacache.policy.fields import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES
 from stratacache.policy.key import exact_key
 from stratacache.policy.scenes import matched_headers, scene_of
 from stratacache.ports import Upstream
@@ -29,6 +29,8 @@ from stratacache.upstream.router import Route, Router
 _OPENAI_HEADERS = ("openai-organization", "openai-project", "openai-beta")
 ANSWER_HEADERS = {
     CHAT: _OPENAI_HEADERS,
+    COMPLETIONS: _OPENAI_HEADERS,
+    RESPONSES: _OPENAI_HEADERS,
     EMBEDDINGS: _OPENAI_HEADERS,
     MESSAGES: (
         "anthropic-version",

@@ -16,6 +16,8 @@ from stratacache.types import JSON
 CHAT = "chat.completions"
 MESSAGES = "messages"
 EMBEDDINGS = "embeddings"
+COMPLETIONS = "completions"
+RESPONSES = "responses"
 
 
 class FieldClass(Enum):
@@ -39,10 +41,12 @@ class Bypass(msgspec.Struct, frozen=True):
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The classes of one endpoint's fields; ``irrelevant`` maps a field to its proof in one line."""
+    """The classes of one endpoint's fields; ``irrelevant`` maps a field to its proof in one line, ``defaults`` one to
+    what holds where it is absent, for those that bypass then."""
 
     irrelevant: Mapping[str, str]
     bypasses: Mapping[str, Bypass]
+    defaults: Mapping[str, JSON] = {}
 
 
 def _given(value: JSON) -> bool:
@@ -82,8 +86,31 @@ def _searches_the_web(model: JSON) -> bool:
     return isinstance(model, str) and any(part in model for part in _LIVE_MODEL_PARTS)
 
 
+def _refers_to_items(value: JSON) -> bool:
+    """Whether items of a response's input are named by ids at the provider."""
+    items = value if isinstance(value, list) else []
+    return any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items)
+
+
+_ELSEWHERE = "a part of the prompt is kept at the provider under an id, and not in the request"
 _LIVE = "the answer depends on a live search"
 _CREDENTIAL = "a credential in the body must not be stored with the key"
+
+_CREDENTIALS = {
+    name: Bypass("credential_in_body", _CREDENTIAL, _given)
+    for name in (
+        "api_key",
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "azure_ad_token",
+        "vertex_credentials",
+    )
+}
+_ENGINE_STATE = {
+    "kv_transfer_params": Bypass("engine_state", "names blocks in another engine's memory", _given),
+    "session_params": Bypass("engine_state", "continues a session kept in the engine", _given),
+}
 
 _CHAT = Dialect(
     irrelevant={
@@ -112,14 +139,8 @@ _CHAT = Dialect(
             "audio_output", "an audio answer has an id that expires at the provider", _wants_audio
         ),
         "tools": Bypass("hosted_tool", "a tool that the provider runs is live or acts", _has_hosted_tool),
-        "kv_transfer_params": Bypass("engine_state", "names blocks in another engine's memory", _given),
-        "session_params": Bypass("engine_state", "continues a session kept in the engine", _given),
-        "api_key": Bypass("credential_in_body", _CREDENTIAL, _given),
-        "aws_access_key_id": Bypass("credential_in_body", _CREDENTIAL, _given),
-        "aws_secret_access_key": Bypass("credential_in_body", _CREDENTIAL, _given),
-        "aws_session_token": Bypass("credential_in_body", _CREDENTIAL, _given),
-        "azure_ad_token": Bypass("credential_in_body", _CREDENTIAL, _given),
-        "vertex_credentials": Bypass("credential_in_body", _CREDENTIAL, _given),
+        **_ENGINE_STATE,
+        **_CREDENTIALS,
     },
 )
 
@@ -141,11 +162,49 @@ _EMBEDDINGS = Dialect(
         "encoding_format": "the same numbers as JSON or as base64; the gateway turns one into the other",
         "user": "an end-user id for the provider's abuse monitoring",
     },
-    bypasses={"api_key": Bypass("credential_in_body", _CREDENTIAL, _given)},
+    bypasses={"api_key": _CREDENTIALS["api_key"]},
+)
+
+_COMPLETIONS = Dialect(
+    irrelevant={
+        name: _CHAT.irrelevant[name] for name in ("stream", "stream_options", "user", "request_id", "rid")
+    },
+    bypasses={**_ENGINE_STATE, **_CREDENTIALS},
+)
+
+_RESPONSES = Dialect(
+    irrelevant={
+        name: _CHAT.irrelevant[name] for name in ("stream", "stream_options", "prompt_cache_options")
+    },
+    bypasses={
+        "store": Bypass(
+            "stored_upstream",
+            "unless it is told not to, the provider keeps every response, and clients go on from its id",
+            lambda value: value is not False,
+        ),
+        "previous_response_id": Bypass("kept_upstream", _ELSEWHERE, _given),
+        "conversation": Bypass("kept_upstream", _ELSEWHERE, _given),
+        "prompt": Bypass(
+            "kept_upstream", "a template that is kept, and may be changed, at the provider", _given
+        ),
+        "input": Bypass("kept_upstream", _ELSEWHERE, _refers_to_items),
+        "background": Bypass("stored_upstream", "the provider is asked to keep the response", _given),
+        "tools": Bypass("hosted_tool", "a tool that the provider runs is live or acts", _has_hosted_tool),
+        "model": Bypass("live_search", "the model searches the web for every answer", _searches_the_web),
+        **_ENGINE_STATE,
+        **_CREDENTIALS,
+    },
+    defaults={"store": True},
 )
 
 _NOTHING_PROVED = Dialect(irrelevant={}, bypasses={})
-_DIALECTS: Mapping[str, Dialect] = {CHAT: _CHAT, MESSAGES: _MESSAGES, EMBEDDINGS: _EMBEDDINGS}
+_DIALECTS: Mapping[str, Dialect] = {
+    CHAT: _CHAT,
+    MESSAGES: _MESSAGES,
+    EMBEDDINGS: _EMBEDDINGS,
+    COMPLETIONS: _COMPLETIONS,
+    RESPONSES: _RESPONSES,
+}
 _IRRELEVANT = {endpoint: frozenset(dialect.irrelevant) for endpoint, dialect in _DIALECTS.items()}
 
 
@@ -174,8 +233,10 @@ def bypass_reason(
 
     ``resolved_model`` is judged beside ``body["model"]``: an alias may stand for a model that searches the web.
     """
-    bypasses = dialect(endpoint).bypasses
-    for field, value in body.items():
+    known = dialect(endpoint)
+    bypasses = known.bypasses
+    told = {**known.defaults, **body} if known.defaults else body
+    for field, value in told.items():
         rule = bypasses.get(field)
         if rule is not None and rule.applies(value):
             return rule.reason

@@ -8,16 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from stratacache.policy.fields import CHAT, MESSAGES, irrelevant_fields
+from stratacache.policy.fields import CHAT, MESSAGES, RESPONSES, irrelevant_fields
 from stratacache.policy.messages_form import canonical_prompt
 from stratacache.policy.normalise import NORMALISER_VERSION, is_material_prompt, normalise_all, tidy
+from stratacache.policy.responses_form import canonical_input, messages_of
 from stratacache.types import JSON, Key, Request
 
 KEY_VERSION: int = 3
 """Part of every key: raise it when the encoding or the classes in ``policy.fields`` change."""
 
-CONVERSATIONS = frozenset({CHAT, MESSAGES})
-"""Endpoints whose body holds ``messages``, with what instructs the model among them or, at Anthropic, in ``system``."""
+CONVERSATIONS = frozenset({CHAT, MESSAGES, RESPONSES})
+"""Endpoints whose body holds a conversation, with what instructs the model among its messages or in its own field."""
+
+_INSTRUCTIONS = {MESSAGES: "system", RESPONSES: "instructions"}
 
 INSTRUCTING = ("system", "developer")
 _TOOL_BLOCKS = ("tool_use", "tool_result", "server_tool_use")
@@ -45,6 +48,8 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
     body["model"] = request.resolved_model
     if request.endpoint == MESSAGES:
         body = canonical_prompt(body)
+    elif request.endpoint == RESPONSES:
+        body = canonical_input(body)
     if request.endpoint in CONVERSATIONS and isinstance(messages := body.get("messages"), list):
         exact = any(body.get(name) for name in SHOWS_PROMPT)
         folded = messages if exact else _fold_user_text(messages, system_of(request.endpoint, body))
@@ -65,8 +70,14 @@ def exact_key(request: Request, *, history_window: int | None = None) -> Key:
 
 
 def system_of(endpoint: str, body: Mapping[str, JSON]) -> JSON:
-    """What instructs the model beside the messages: only Anthropic has such a field."""
-    return body.get("system") if endpoint == MESSAGES else None
+    """What instructs the model beside the messages, in APIs that have a field for it."""
+    field = _INSTRUCTIONS.get(endpoint)
+    return None if field is None else body.get(field)
+
+
+def conversation_of(endpoint: str, body: Mapping[str, JSON]) -> JSON:
+    """The messages of a request to one of :data:`CONVERSATIONS`."""
+    return messages_of(body) if endpoint == RESPONSES else body.get("messages")
 
 
 def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
@@ -82,7 +93,10 @@ def windowed(messages: Sequence[JSON], turns: int) -> list[JSON]:
 
 
 def uses_tools(message: JSON) -> bool:
-    """Whether a message holds calls of tools or their results, in Anthropic's form: as blocks of its content."""
+    """Whether a message holds calls of tools or their results: as blocks of its content, in Anthropic's form, or as an
+    item that is none, in that of Responses."""
+    if isinstance(message, Mapping) and "role" not in message:
+        return True
     content = message.get("content") if isinstance(message, Mapping) else None
     return isinstance(content, list) and any(
         isinstance(part, Mapping) and part.get("type") in _TOOL_BLOCKS for part in content

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stratacache.policy.key import CONVERSATIONS, INSTRUCTING, SHOWS_PROMPT, system_of, uses_tools
+from stratacache.policy.key import (
+    CONVERSATIONS,
+    INSTRUCTING,
+    SHOWS_PROMPT,
+    conversation_of,
+    system_of,
+    uses_tools,
+)
 from stratacache.policy.normalise import is_material_prompt
 from stratacache.types import JSON, Request
 
@@ -56,7 +63,7 @@ class Scoped(msgspec.Struct, frozen=True, gc=False):
 def question_of(request: Request) -> str | Unfit:
     """The text of the last question, trimmed, or why the semantic tier must leave the request alone. Pure."""
     body = request.body
-    messages = body.get("messages")
+    messages = conversation_of(request.endpoint, body)
     if request.endpoint not in CONVERSATIONS or not isinstance(messages, list) or not messages:
         return Unfit("no_question")
     if any(body.get(name) for name in ("logprobs", *SHOWS_PROMPT)) or body.get("n") not in (None, 1):
@@ -114,7 +121,7 @@ def scope_of(form: bytes, *, alone: bool = False) -> Scoped | None:
 
 def has_history(request: Request) -> bool:
     """Whether turns of a conversation come before the last question of ``request``."""
-    messages: Sequence[JSON] = request.body["messages"]
+    messages: Sequence[JSON] = conversation_of(request.endpoint, request.body)
     return any(message.get("role") not in INSTRUCTING for message in messages[:-1])
 
 

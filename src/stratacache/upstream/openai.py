@@ -14,12 +14,17 @@ import msgspec
 from yarl import URL
 
 from stratacache.errors import RequestError, UpstreamError
-from stratacache.policy.fields import CHAT, EMBEDDINGS
+from stratacache.policy.fields import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from stratacache.settings import OpenAISettings
 from stratacache.types import JSON, Request
 from stratacache.upstream.headers import incoming, outgoing
 
-_PATHS = {CHAT: "/chat/completions", EMBEDDINGS: "/embeddings"}
+_PATHS = {
+    CHAT: "/chat/completions",
+    COMPLETIONS: "/completions",
+    RESPONSES: "/responses",
+    EMBEDDINGS: "/embeddings",
+}
 _KEEP_ALIVE = 30.0  # seconds that an idle connection is kept
 _PROBE_TIMEOUT = 2.0
 _MAX_ATTEMPTS = 3
