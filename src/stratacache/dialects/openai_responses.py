@@ -57,7 +57,7 @@ def parse(body: dict[str, JSON]) -> Parsed:
         raise RequestError(
             "Unsupported parameter: 'messages'. The Responses API takes them as 'input'.",
             param="messages",
-            code="unsupported_parameter",
+            code="unsupported_field",
         )
     if "prompt" not in body or body.get("input") is not None:
         _check_input(required(body, "input", "input"))
