@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.upstream import FakeUpstream, Gate, Reply
 from tests.harness import Gateway, question, running_gateway
@@ -37,6 +38,32 @@ async def get(
 async def explain(gateway: Gateway, body: Any, headers: Mapping[str, str] | None = None) -> Any:
     async with gateway.http.post(f"{gateway.root}/admin/explain", json=body, headers=headers) as response:
         return response.status, await response.json()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "Hi!"}]}),
+        ("/v1/responses", {"input": "Hi!", "store": False}),
+        ("/v1/completions", {"prompt": "Hi!"}),
+    ],
+)
+async def test_requests_of_every_dialect_are_explained(
+    gateway: Gateway, path: str, body: dict[str, Any]
+) -> None:
+    url = f"{gateway.root}/admin/explain"
+    asked = {"model": "fake-model", **body}
+    async with gateway.http.post(url, params={"path": path}, json=asked) as response:
+        told = await response.json()
+    assert (response.status, told["would_store"], told["tiers"]["exact"]["outcome"]) == (200, True, "miss")
+
+
+async def test_a_path_that_cannot_be_explained_is_refused_with_those_that_can(gateway: Gateway) -> None:
+    url = f"{gateway.root}/admin/explain"
+    async with gateway.http.post(url, params={"path": "/v1/nothing"}, json={}) as response:
+        told = await response.json()
+    assert response.status == 400
+    assert "/v1/messages" in told["error"]["message"]
 
 
 async def scrape(gateway: Gateway) -> dict[str, list[Any]]:

@@ -1,10 +1,11 @@
-"""Show what a running gateway would do with a chat request, and why; calls no model."""
+"""Show what a running gateway would do with a request, and why; calls no model."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -14,11 +15,16 @@ from stratacache.types import JSON
 
 EXAMPLE = """example:
   echo '{"model": "smollm2-135m", "messages": [{"role": "user", "content": "Hi!"}]}' | stratacache explain -
-  stratacache explain request.json --json"""
+  stratacache explain request.json --path /v1/messages --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the request body as JSON, '-' for standard input")
+    parser.add_argument(
+        "--path",
+        default="/v1/chat/completions",
+        help="where it would be sent, such as /v1/messages or /v1/responses (default: %(default)s)",
+    )
     add_gateway_arguments(parser)
 
 
@@ -27,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         body = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
     except OSError as error:
         raise StrataError(f"cannot read {args.file}: {error.strerror}") from None
-    told = ask_gateway(args, "POST", "/admin/explain", body, member="tiers")
+    told = ask_gateway(args, "POST", f"/admin/explain?{urlencode({'path': args.path})}", body, member="tiers")
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(told)).decode())
     else:

@@ -10,13 +10,15 @@ from typing import Protocol
 import msgspec
 
 from stratacache import __version__
-from stratacache.errors import StoreError, VectorIndexError
+from stratacache.dialects.clients import CLIENTS
+from stratacache.errors import RequestError, StoreError, VectorIndexError
 from stratacache.gateway.auth import Authenticator
 from stratacache.gateway.http import (
     ASGIScope,
     Receive,
     Send,
     read_body,
+    read_query,
     send_body,
     send_json,
 )
@@ -24,12 +26,16 @@ from stratacache.gateway.models import ModelList
 from stratacache.gateway.prepare import Preparer, join_headers
 from stratacache.observe.census import TakeCensus
 from stratacache.pipeline.serve import Pipeline
+from stratacache.policy.fields import CHAT, EMBEDDINGS
 from stratacache.ports import QuestionFilter, Store, Upstream, VectorIndex
 from stratacache.types import JSON
 
 log = logging.getLogger(__name__)
 
 _FIGURES_TIMEOUT = 1.0  # seconds; a store that hangs must not take the metrics with it
+
+_EXPLAINED = {client.path: client.endpoint for client in CLIENTS.values() if client.endpoint != EMBEDDINGS}
+"""Paths whose requests can be explained; those for embeddings are cached input by input."""
 
 EngineStats = Callable[[], Awaitable[Mapping[str, JSON] | None]]
 
@@ -152,11 +158,13 @@ class Operations:
         )
 
     async def explain(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """``POST /admin/explain``: what would be done with a chat request body, with nothing called."""
+        """``POST /admin/explain?path=``: what would be done with a body that is sent there (to chat, when no path
+        is named), with nothing called."""
         headers = join_headers(scope["headers"])
         caller = self._authenticator.identify(headers, "admin")
+        endpoint = _explained(read_query(scope, "path"))
         body = await read_body(receive, self._max_body)
-        prepared = await self._preparer.build(headers, body, caller)
+        prepared = await self._preparer.build(headers, body, caller, endpoint)
         await send_json(send, await self._pipeline.explain(prepared.request, prepared.key, prepared.plan))
 
     async def _ready(self) -> dict[str, bool]:
@@ -192,3 +200,13 @@ class Operations:
     async def _engine_stats(self) -> dict[str, Mapping[str, JSON] | None]:
         figures = await asyncio.gather(*(ask() for ask in self._engines.values()))
         return dict(zip(self._engines, figures, strict=True))
+
+
+def _explained(path: str | None) -> str:
+    """The endpoint at ``path``. Raises RequestError."""
+    if path is None:
+        return CHAT
+    if path not in _EXPLAINED:
+        known = ", ".join(_EXPLAINED)
+        raise RequestError(f"path must be one of {known}", param="path", code="invalid_value")
+    return _EXPLAINED[path]
