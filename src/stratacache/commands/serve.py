@@ -53,12 +53,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _announce(listener: socket.socket, *, as_json: bool) -> None:
     host, port = listener.getsockname()[:2]
-    url = f"http://{'[' + host + ']' if ':' in host else host}:{port}/v1"
+    root = f"http://{'[' + host + ']' if ':' in host else host}:{port}"
+    url = f"{root}/v1"
     if as_json:
         print(msgspec.json.encode({"url": url, "pid": os.getpid()}).decode(), flush=True)
     else:
         print(
-            f"stratacache: listening on {url} (OpenAI base URL); stop with Ctrl-C",
+            f"stratacache: listening on {url} (OpenAI base URL); stop with Ctrl-C\n"
+            f"stratacache: dashboard at {root}/dashboard",
             file=sys.stderr,
             flush=True,
         )

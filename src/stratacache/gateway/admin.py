@@ -149,13 +149,19 @@ class Operations:
                 **census.metrics.summary(),
                 "workers": census.shares,
                 "levels": census.metrics.levels(),
-                "store": await self._store_stats(),
-                "question_filter": await self._question_stats(),
-                "index": await self._index_stats(),
-                "engines": await self._engine_stats(),
-                "upstreams_ready": await self._ready(),
+                **await self.standing(),
             },
         )
+
+    async def standing(self) -> dict[str, JSON]:
+        """What the parts beside this process say of themselves, now; null where one does not answer."""
+        return {
+            "store": await self._store_stats(),
+            "question_filter": await self._question_stats(),
+            "index": await self._index_stats(),
+            "engines": await self._engine_stats(),
+            "upstreams_ready": await self._ready(),
+        }
 
     async def explain(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``POST /admin/explain?path=``: what would be done with a body that is sent there (to chat, when no path

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import msgspec
@@ -20,6 +20,7 @@ from stratacache.gateway.http import ASGIScope, Receive, Send, read_body, send_j
 from stratacache.gateway.prepare import join_headers
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.picture import Picture
 from stratacache.policy.tags import bucket_tag, tenant_tag
 from stratacache.ports import Clock, Store
 from stratacache.tiers.semantic import Mode
@@ -105,16 +106,37 @@ class Feedback:
 
 
 class SemanticControl:
-    """``PUT /admin/mode`` and ``GET /admin/labels``.
+    """``GET`` and ``PUT /admin/mode``, ``GET /admin/labels`` and ``GET /admin/bound``.
 
     Args:
+        pictures: the curves of this process's error bound; None where it tells none.
         alone: this process is the whole gateway; else a mode set here would not hold for the others.
     """
 
-    def __init__(self, authenticator: Authenticator, kindred: Kindred | None, *, alone: bool) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        kindred: Kindred | None,
+        pictures: Callable[[], Sequence[Picture]] | None,
+        *,
+        alone: bool,
+    ) -> None:
         self._authenticator = authenticator
         self._kindred = kindred
+        self._pictures = pictures
         self._alone = alone
+
+    async def told(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """``{semantic, fixed}``: the mode, null without a semantic tier, and why it cannot be changed here, or null."""
+        self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        mode = self._kindred.tier.mode if self._kindred is not None else None
+        await send_json(send, {"semantic": mode, "fixed": self._fixed()})
+
+    async def bound(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """``{curves, workers}``: what this worker's error bound believes; ``workers``: it is one of several."""
+        self._authenticator.identify(join_headers(scope["headers"]), "admin")
+        curves = self._pictures() if self._pictures is not None else []
+        await send_json(send, {"curves": curves, "workers": not self._alone})
 
     async def mode(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """``{semantic: serve | shadow | off}`` → the same, until the next start."""
@@ -127,11 +149,16 @@ class SemanticControl:
                 param="semantic",
                 code="invalid_value",
             )
-        if self._kindred is None or not self._alone:
-            why = "the semantic tier is not configured" if self._alone else "there are several workers"
+        why = self._fixed()
+        if self._kindred is None or why is not None:
             raise RequestError(f"{why}: change the configuration", status=409, code="mode_fixed")
         self._kindred.tier.mode = mode
         await send_json(send, {"semantic": mode})
+
+    def _fixed(self) -> str | None:
+        if not self._alone:
+            return "there are several workers"
+        return "the semantic tier is not configured" if self._kindred is None else None
 
     async def labels(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """What is known of answers, right or wrong, as ``{labels: […]}``, oldest first: what calibrate reads."""

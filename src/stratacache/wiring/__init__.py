@@ -15,9 +15,8 @@ from stratacache.errors import StoreError
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
-from stratacache.gateway.feedback import Feedback, SemanticControl
+from stratacache.gateway.feedback import Feedback
 from stratacache.gateway.invalidation import Invalidation
-from stratacache.gateway.ledger import LedgerEndpoint
 from stratacache.gateway.models import ModelList
 from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import Preparer
@@ -52,6 +51,7 @@ from stratacache.wiring.prompt import build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.wiring.upstreams import build_upstreams
+from stratacache.wiring.watching import watching
 from stratacache.workers.link import Link
 
 __all__ = ["SemanticModels", "System"]
@@ -236,9 +236,7 @@ class System:
         invalidation = Invalidation(authenticator, invalidator, self.audit)
         kindred = self.semantic.kindred if self.semantic is not None else None
         feedback = Feedback(authenticator, self.store, invalidator, kindred, clock)
-        control = SemanticControl(authenticator, kindred, alone=self.link is None)
         review = Reviewing(authenticator, kindred, invalidator, self.audit, clock)
-        ledger = LedgerEndpoint(authenticator, self.accounts.ledger, self.accounts.prices, census)
         self._reindexing = self._build_reindexing(authenticator, clock)
         return App(
             {
@@ -263,11 +261,18 @@ class System:
                 "/admin/explain": {"POST": operations.explain},
                 "/admin/invalidate": {"POST": invalidation.invalidate},
                 "/admin/audit": {"GET": invalidation.audit},
-                "/admin/mode": {"PUT": control.mode},
                 "/admin/reindex": {"POST": self._reindexing.begin, "GET": self._reindexing.progress},
                 "/admin/review": {"GET": review.waiting, "POST": review.settle},
-                "/admin/ledger": {"GET": ledger},
-                "/admin/labels": {"GET": control.labels},
+                **watching(
+                    authenticator,
+                    census,
+                    operations.standing,
+                    self.semantic,
+                    self.accounts.ledger,
+                    self.accounts.prices,
+                    clock,
+                    alone=self.link is None,
+                ),
                 **operating(
                     authenticator,
                     self.store,

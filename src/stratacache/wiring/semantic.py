@@ -21,6 +21,7 @@ from stratacache.pipeline.labels import Judge, Labeller
 from stratacache.pipeline.review import ReviewQueue
 from stratacache.pipeline.semantic import Kindred
 from stratacache.policy.allowance import Allowance
+from stratacache.policy.bound.picture import Picture
 from stratacache.policy.bound.pooled import Alarm, ObservedError
 from stratacache.policy.cacheability import Cacheability, classify, confirm, promising, unclassified
 from stratacache.policy.cacheability.head import packaged_head
@@ -49,8 +50,9 @@ log = logging.getLogger(__name__)
 class SemanticModels(msgspec.Struct, frozen=True):
     """What the semantic tier decides by. ``start`` begins to load, ``close`` keeps and frees what they share.
 
-    ``report`` gives the observed error of a scene, ``alarms`` those that were raised, oldest first. ``embedder_ready``
-    and ``verifier_ready`` return when they are loaded or raise ModelError; ``open`` opens the embedder of a choice.
+    ``report`` gives the observed error of a scene, ``alarms`` those that were raised, oldest first, ``pictures`` the
+    curves of the bound. ``embedder_ready`` and ``verifier_ready`` return when they are loaded or raise ModelError;
+    ``open`` opens the embedder of a choice.
     """
 
     embedder: Embedder
@@ -59,6 +61,7 @@ class SemanticModels(msgspec.Struct, frozen=True):
     decisions: Decisions
     report: Callable[[str], ObservedError] | None = None
     alarms: Callable[[], Sequence[Alarm]] | None = None
+    pictures: Callable[[], Sequence[Picture]] | None = None
     start: Callable[[], None] = lambda: None
     close: Callable[[], Awaitable[None]] | None = None
     embedder_ready: Callable[[], Awaitable[None]] = at_once
@@ -279,6 +282,7 @@ def _build_models(ground: Ground, slot: Slot | None) -> SemanticModels | None:
         decisions=_decisions(default_embedder=settings.embedder == "default"),
         report=bound.report,
         alarms=bound.alarms,
+        pictures=bound.pictures,
         start=start,
         close=close,
         embedder_ready=opened.ready,

@@ -20,6 +20,7 @@ from stratacache.policy.bound.drift import Drift
 from stratacache.policy.bound.entries import Entries
 from stratacache.policy.bound.interval import wilson
 from stratacache.policy.bound.ledger import Ledger
+from stratacache.policy.bound.picture import MOST_PICTURES, Picture, draw
 from stratacache.policy.bound.scale import bin_of, log_odds
 from stratacache.policy.bound.scale import probability as from_odds
 
@@ -233,6 +234,19 @@ class Bound:
             "errors_allowed": max_error * ledger.requests,
             "caution": self._drift(scene, risk).caution,
         }
+
+    def pictures(self) -> list[Picture]:
+        """The curves in use, those with the most requests first; at most 12. Changes nothing."""
+        ledgers = sorted(self._ledgers.items(), key=lambda one: (-one[1].requests, one[0]))
+        made: list[Picture] = []
+        for (scene, risk), ledger in ledgers[:MOST_PICTURES]:
+            for language in sorted(spoken for name, spoken in self._labels if name == scene) or [""]:
+                labels = self._labels.get((scene, language)) or Labels()
+                where = (scene, risk, language)
+                made.append(
+                    draw(where, self.limits.of(scene, risk), ledger, labels, self._curve(scene, language))
+                )
+        return made[:MOST_PICTURES]
 
     def snapshot(self) -> bytes:
         """The state as JSON."""
