@@ -33,10 +33,10 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(PIP) install -e ".[engine,test]"
 	@touch $@
 
-# Servers that no Python package carries: Memcached, and a redis-server with TLS.
-SERVERS := memcached redis-server
+# What no Python package carries: Memcached, a redis-server with TLS, a browser, Prometheus with its promtool.
+SERVERS := memcached redis-server chromium prometheus
 $(VENV)/.servers: | $(VENV)/.run
-	@if ! command -v $(firstword $(SERVERS)) >/dev/null || ! command -v $(lastword $(SERVERS)) >/dev/null; then \
+	@if ! (for one in $(SERVERS); do command -v $$one || exit 1; done) >/dev/null; then \
 	  echo "Installing $(SERVERS) for the tests ..."; \
 	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
 	  $$sudo apt-get update -qq && \

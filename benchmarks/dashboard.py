@@ -145,7 +145,6 @@ async def photograph(
     """Watch the traffic with a browser, and take its pictures."""
     from playwright.async_api import async_playwright
 
-    folder.mkdir(parents=True, exist_ok=True)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
@@ -169,6 +168,8 @@ async def photograph(
 
 def main() -> None:
     pictures = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    if pictures is not None:
+        pictures.mkdir(parents=True, exist_ok=True)
     figures = asyncio.run(run(pictures))
     share = figures["cpu_ms_per_feed"] / 1000
     print(

@@ -318,7 +318,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     ``stages`` are (name, seconds) in the order they ran. ``age`` is seconds, None unless an entry answered.
     ``similarity`` and ``confidence`` are those of a semantic hit. ``user`` is who asked, as the client or else the API
-    key says it, "" when neither does: it is told apart and never shown.
+    key says it, "" when neither does: it is told apart and never shown. ``prompt_divergence`` says where the prompt
+    parts from the one before it, as its header does.
     """
 
     endpoint: str
@@ -337,3 +338,4 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     confidence: float | None = None
     tenant: str = ""
     user: str = ""
+    prompt_divergence: str = ""

@@ -29,6 +29,8 @@ def decision_headers(decision: Decision) -> RawHeaders:
         headers.append((b"x-strata-confidence", b"%.4f" % decision.confidence))
     if decision.prompt_tokens_cached is not None:
         headers.append((b"x-strata-prompt-tokens-cached", b"%d" % decision.prompt_tokens_cached))
+    if decision.prompt_divergence:
+        headers.append((b"x-strata-prompt-divergence", decision.prompt_divergence.encode()))
     if decision.upstream is not None:
         headers.append((b"x-strata-upstream", decision.upstream.encode()))
     return headers

@@ -174,6 +174,14 @@ class Metrics:
         """A call of ``provider`` was sent with ``decision`` about its prompt cache."""
         self._counters["planned"][f"{provider} {decision}"] += 1
 
+    def diverged(self, cause: str) -> None:
+        """A prompt parted from the one before it, for ``cause``."""
+        self._counters["diverged"][cause] += 1
+
+    def sibling(self, result: str) -> None:
+        """A call waited for another that wrote its prefix, which ended with ``result``."""
+        self._counters["siblings"][result] += 1
+
     def prompt_read(self, provider: str, result: str) -> None:
         """A marked call of ``provider`` was answered, and its prompt read from the cache with ``result``."""
         self._counters["prompt_read"][f"{provider} {result}"] += 1

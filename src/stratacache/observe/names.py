@@ -57,6 +57,14 @@ COUNTERS: Mapping[str, Counter] = {
         "Calls by what was done for their provider's prompt cache.",
         ("provider", "decision"),
     ),
+    "diverged": Counter(
+        "stratacache_prompt_divergences", "Prompts that part from the one before them, by cause.", ("cause",)
+    ),
+    "siblings": Counter(
+        "stratacache_prompt_siblings",
+        "Calls that waited for another that wrote their prefix, by how that ended.",
+        ("result",),
+    ),
     "prompt_read": Counter(
         "stratacache_prompt_reads", "Marked calls by what the provider read of them.", ("provider", "result")
     ),

@@ -15,10 +15,10 @@ from stratacache.pipeline.fleet import Fleet
 from stratacache.pipeline.flight import Flight, FlightTable, Head, Landing
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.plan import CachePolicy, Plan, Verdict, judge
-from stratacache.pipeline.sending import Sender
+from stratacache.pipeline.sending import Sender, Sent
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
-from stratacache.ports import Clock, Recorder, UpstreamResponse
+from stratacache.ports import Clock, Recorder
 from stratacache.types import JSON, Call, Entry, Key, Purpose, Request, Usage
 
 log = logging.getLogger(__name__)
@@ -92,9 +92,9 @@ class Caller:
             with self._gate.calling(request.upstream):
                 sent = await self._sender.send(request, for_others=_is_for_others(plan))
                 try:
-                    landing = await self._receive(request, plan, flight, sent.response, started)
+                    landing = await self._receive(request, plan, flight, sent, started)
                 finally:
-                    await sent.response.close()
+                    await sent.close()
         except UpstreamError as failure:
             flight.fail(failure)
             return
@@ -109,19 +109,22 @@ class Caller:
         flight.land(landing)
 
     async def _receive(
-        self, request: Request, plan: Plan, flight: Flight, response: UpstreamResponse, started: float
+        self, request: Request, plan: Plan, flight: Flight, sent: Sent, started: float
     ) -> Landing:
+        response = sent.response
         kind = response.headers.get("content-type", "")
         head = Head(
             status=response.status,
             headers=tuple((name, _as_sent(value)) for name, value in response.headers.items()),
             streaming=response.status == 200 and kind.startswith("text/event-stream"),
             seconds=self._clock.monotonic() - started,
+            divergence=sent.divergence,
         )
         flight.depart(head)
         answers = answers_of(request.endpoint)
         if head.streaming:
-            return await _receive_stream(answers, flight, response, strip_usage=_is_for_others(plan))
+            return await _receive_stream(answers, flight, sent, strip_usage=_is_for_others(plan))
+        sent.began()
         body = await response.read()
         answer = wire.decode_answer(body) if response.status == 200 or _is_json(kind) else None
         return Landing(body, answer, _usage(answers, answer), done=True)
@@ -214,9 +217,7 @@ def _is_for_others(plan: Plan) -> bool:
     return plan.store or plan.share
 
 
-async def _receive_stream(
-    answers: Answers, flight: Flight, response: UpstreamResponse, *, strip_usage: bool
-) -> Landing:
+async def _receive_stream(answers: Answers, flight: Flight, sent: Sent, *, strip_usage: bool) -> Landing:
     parser = sse.SSEParser()
     assembler = answers.assembler()
 
@@ -227,7 +228,8 @@ async def _receive_stream(
             flight.relay(batch)
 
     size = 0
-    async for data in response.chunks():
+    async for data in sent.response.chunks():
+        sent.began()
         size += len(data)
         if size > MAX_STREAM:
             raise UpstreamError(

@@ -24,12 +24,16 @@ meanwhile, and each is to see for itself whether it is young enough."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """How the upstream began: ``streaming`` says that chunks follow rather than one body."""
+    """How the upstream began: ``streaming`` says that chunks follow rather than one body.
+
+    ``divergence``: where the prompt parts from the one before it, as a header says it.
+    """
 
     status: int
     headers: tuple[tuple[str, str], ...]
     streaming: bool
     seconds: float
+    divergence: str = ""
 
 
 Chunk = Heard

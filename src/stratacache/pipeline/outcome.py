@@ -146,6 +146,7 @@ def describe_call(
         saved_tokens=usage.total if followed and usage is not None else 0,
         prompt_tokens_cached=usage.cached_prompt if usage is not None and not followed else None,
         upstream=answered_by(flight) or request.upstream,
+        prompt_divergence=flight.head.divergence if flight.head is not None and not followed else "",
         stages=stages,
         tenant=request.scope.tenant,
         user=user_of(request),

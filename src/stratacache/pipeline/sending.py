@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from stratacache.dialects.table import answers_of
+from stratacache.pipeline.siblings import Siblings, Ticket
 from stratacache.ports import Upstream, UpstreamResponse
+from stratacache.tiers.prefixes import Prefixes, said
 from stratacache.tiers.prompt import Prepared, PromptTier
 from stratacache.types import JSON, Request, Usage
 
@@ -15,10 +17,27 @@ _REFUSALS = (400, 422)
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The ``response``, and what the prompt tier did to the request that it answers; None without that tier."""
+    """The ``response``, and what the prompt tier did to the request that it answers; None without that tier.
+
+    ``ticket``: who waits for this call, if anybody may. ``divergence``: where its prompt parts from the one before it,
+    as a header says it, "" where it does not.
+    """
 
     response: UpstreamResponse
     prepared: Prepared | None
+    ticket: Ticket | None = None
+    divergence: str = ""
+
+    def began(self) -> None:
+        """The first token of the answer is here. Idempotent."""
+        if self.ticket is not None and self.response.status == 200:
+            self.ticket.began()
+
+    async def close(self) -> None:
+        """Give back what the call holds. Idempotent."""
+        if self.ticket is not None:
+            self.ticket.close()
+        await self.response.close()
 
 
 class Sender:
@@ -27,11 +46,21 @@ class Sender:
     Args:
         upstreams: by name, as ``Request.upstream`` names them.
         prompt: marks prefixes for the provider's prompt cache; None when that tier is off.
+        prefixes: keeps them stable and follows them; None when that tier is off.
+        siblings: waits for calls that write the same prefix.
     """
 
-    def __init__(self, upstreams: Mapping[str, Upstream], prompt: PromptTier | None) -> None:
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        prompt: PromptTier | None,
+        prefixes: Prefixes | None,
+        siblings: Siblings,
+    ) -> None:
         self._upstreams = upstreams
         self._prompt = prompt
+        self._prefixes = prefixes
+        self._siblings = siblings
         self._refuse_stream_options: set[str] = set()
 
     async def send(self, request: Request, *, for_others: bool) -> Sent:
@@ -48,21 +77,41 @@ class Sender:
             and not request.include_usage
             and request.upstream not in self._refuse_stream_options
         )
-        body = answers.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
+        own = answers.upstream_body(request.body, request.resolved_model, ask_usage=ask_usage)
+        body = self._prefixes.steady(request, own) if self._prefixes is not None else own
         prepared = self._prompt.prepare(request, body) if self._prompt is not None else None
-        response = await self._post(request, prepared.body if prepared is not None else body)
-        changed = prepared is not None and prepared.changed
-        if self._prompt is not None and prepared is not None and changed and response.status in _REFUSALS:
-            response = await self._again(request, body, response)
-            if response.status == 200:
-                self._prompt.refused(request, prepared)
-            prepared = None
-        if ask_usage and response.status in _REFUSALS:
-            plain = answers.upstream_body(request.body, request.resolved_model, ask_usage=False)
-            response = await self._again(request, plain, response)
-            if response.status == 200:
-                self._refuse_stream_options.add(request.upstream)
-        return Sent(response, prepared)
+        divergence = self._follow(request, body, prepared)
+        ticket = await self._board(prepared)
+        try:
+            response = await self._post(request, prepared.body if prepared is not None else body)
+            marked = prepared is not None and prepared.changed
+            if (marked or body is not own) and response.status in _REFUSALS:
+                response = await self._again(request, own, response)
+                if self._prompt is not None and prepared is not None and marked and response.status == 200:
+                    self._prompt.refused(request, prepared)
+                prepared = None
+            if ask_usage and response.status in _REFUSALS:
+                plain = answers.upstream_body(request.body, request.resolved_model, ask_usage=False)
+                response = await self._again(request, plain, response)
+                if response.status == 200:
+                    self._refuse_stream_options.add(request.upstream)
+        except BaseException:
+            if ticket is not None:
+                ticket.close()
+            raise
+        return Sent(response, prepared, ticket, divergence)
+
+    def _follow(self, request: Request, body: dict[str, JSON], prepared: Prepared | None) -> str:
+        if self._prefixes is None:
+            return ""
+        segments = prepared.made.segments if prepared is not None and prepared.made is not None else None
+        found = self._prefixes.follow(request, body, segments)
+        return said(found) if found is not None else ""
+
+    async def _board(self, prepared: Prepared | None) -> Ticket | None:
+        if self._prompt is None or prepared is None or not prepared.plan.marks:
+            return None
+        return await self._siblings.board(self._prompt.unwritten(prepared))
 
     def settle(self, sent: Sent, usage: Usage) -> None:
         """The answer is there, with its ``usage``."""
@@ -75,7 +124,8 @@ class Sender:
             return {"outcome": "bypass", "reason": "tier_off"}
         answers = answers_of(request.endpoint)
         body = answers.upstream_body(request.body, request.resolved_model, ask_usage=False)
-        return self._prompt.explain(request, body)
+        steady = self._prefixes.steady(request, body) if self._prefixes is not None else body
+        return self._prompt.explain(request, steady)
 
     async def _again(
         self, request: Request, body: Mapping[str, JSON], refused: UpstreamResponse

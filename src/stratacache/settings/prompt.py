@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from stratacache.settings.section import Section
+from stratacache.settings.section import HOUR, Section, duration
 
 
 class PromptSettings(Section, frozen=True, kw_only=True):
@@ -18,3 +18,14 @@ class PromptSettings(Section, frozen=True, kw_only=True):
     rules: Annotated[
         str | None, Meta(description="file of the providers' rules, in place of the packaged ones")
     ] = None
+    canonicalise: Annotated[
+        bool, Meta(description="send tools by name, and the members of their schemas in one order")
+    ] = False
+    relocate_volatile: Annotated[
+        bool,
+        Meta(description="tell dates, ids and names of the system prompt in the user's last message instead"),
+    ] = False
+    sibling_wait: Annotated[
+        float,
+        duration("requests wait this long for another that writes their prefix; 0 for not", 0, HOUR),
+    ] = 2.0

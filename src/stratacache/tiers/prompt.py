@@ -103,6 +103,14 @@ class PromptTier:
         self._tally.planned(provider, prepared.plan.decision)
         return prepared
 
+    def unwritten(self, prepared: Prepared) -> list[bytes]:
+        """The marked prefixes, the shortest first, that are not believed to be in the cache."""
+        if prepared.made is None:
+            return []
+        digests = [prepared.made.layout.digests[mark.position] for mark in prepared.plan.marks]
+        now = self._now()
+        return [one for one in digests if (node := self._reuse.node(one)) is None or node.until <= now]
+
     def refused(self, request: Request, prepared: Prepared) -> None:
         """The server refused ``prepared`` and took the same request without what was added."""
         while len(self._refused) >= MAX_MODELS:

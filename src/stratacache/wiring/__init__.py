@@ -15,6 +15,7 @@ from stratacache.errors import StoreError
 from stratacache.gateway.admin import EngineStats, Operations
 from stratacache.gateway.app import App
 from stratacache.gateway.auth import Authenticator
+from stratacache.gateway.divergences import Divergences
 from stratacache.gateway.feedback import Feedback
 from stratacache.gateway.invalidation import Invalidation
 from stratacache.gateway.models import ModelList
@@ -30,6 +31,7 @@ from stratacache.pipeline.flight import FlightTable
 from stratacache.pipeline.gate import Gate
 from stratacache.pipeline.sending import Sender
 from stratacache.pipeline.serve import Pipeline
+from stratacache.pipeline.siblings import Siblings
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
 from stratacache.ports import Clock, Store, Upstream
@@ -47,7 +49,7 @@ from stratacache.wiring.accounts import Accounts
 from stratacache.wiring.endpoints import answer_limits, answering
 from stratacache.wiring.operating import operating
 from stratacache.wiring.policies import build_policy
-from stratacache.wiring.prompt import build_prompt
+from stratacache.wiring.prompt import build_prefixes, build_prompt
 from stratacache.wiring.secret import secret_of
 from stratacache.wiring.semantic import Ground, SemanticModels, build_semantic
 from stratacache.wiring.upstreams import build_upstreams
@@ -142,8 +144,10 @@ class System:
         for name, dependency in kindred.tier.dependencies.items() if kindred is not None else ():
             self._breakers[name] = dependency.current
         self.prompt = build_prompt(settings, lambda: secret_of(settings, environ), clock, self.metrics)
+        self.prefixes = build_prefixes(settings, clock, self.metrics)
+        self.siblings = Siblings(settings.tiers.prompt.sibling_wait, clock, self.metrics)
         caller = Caller(
-            Sender(self.upstreams, self.prompt),
+            Sender(self.upstreams, self.prompt, self.prefixes, self.siblings),
             self.flights,
             fleet,
             self.writeback,
@@ -257,6 +261,7 @@ class System:
                 "/healthz": {"GET": operations.healthz},
                 "/readyz": {"GET": operations.readyz},
                 "/metrics": {"GET": operations.metrics},
+                "/admin/divergences": {"GET": Divergences(authenticator, self.prefixes)},
                 "/admin/stats": {"GET": operations.stats},
                 "/admin/explain": {"POST": operations.explain},
                 "/admin/invalidate": {"POST": invalidation.invalidate},

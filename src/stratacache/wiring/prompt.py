@@ -8,8 +8,10 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from stratacache.errors import SettingsError
+from stratacache.policy.prompt.stable import Options
 from stratacache.ports import Clock
 from stratacache.settings import RemoteSettings, Settings, addresses, read_providers
+from stratacache.tiers import prefixes
 from stratacache.tiers.prompt import PromptTier, Tally
 from stratacache.wiring.secret import LENGTH
 
@@ -33,6 +35,15 @@ def build_prompt(
         if known is not None:
             providers[one.name] = known
     return PromptTier(providers, table, _secret(secret), clock, tally) if providers else None
+
+
+def build_prefixes(settings: Settings, clock: Clock, tally: prefixes.Tally) -> prefixes.Prefixes | None:
+    """None when the tier is off."""
+    prompt = settings.tiers.prompt
+    if not prompt.enabled:
+        return None
+    options = Options(canonicalise=prompt.canonicalise, relocate_volatile=prompt.relocate_volatile)
+    return prefixes.Prefixes(options, clock, tally)
 
 
 def _secret(given: Callable[[], bytes]) -> bytes:
