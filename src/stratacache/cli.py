@@ -26,6 +26,7 @@ from stratacache.commands import (
     serve,
     stats,
     train_verifier,
+    warm,
 )
 from stratacache.errors import SettingsError, StrataError
 
@@ -38,6 +39,7 @@ COMMANDS = (
     explain,
     export,
     import_,
+    warm,
     invalidate,
     lint,
     calibrate,

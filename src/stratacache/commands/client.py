@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import os
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,8 +37,11 @@ def ask_gateway(
     *,
     member: str,
     timeout: float = TIMEOUT,
+    more: Mapping[str, str] | None = None,
 ) -> JSON:
     """The decoded JSON answer, an object; ``member`` is one that a gateway's answer always has.
+
+    ``timeout`` in seconds; ``more`` are further headers.
 
     Raises:
         StrataError: nobody answers there, or the gateway refused; says why.
@@ -45,7 +49,9 @@ def ask_gateway(
     url = args.url or configured_url(args.config)
     connection = _connection(url, timeout)
     key = os.environ.get(args.api_key_env)
-    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+    headers = {"content-type": "application/json", **(more or {})}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()

@@ -19,7 +19,7 @@ from stratacache.pipeline.sending import Sender, Sent
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.ttl import jittered_ttl
 from stratacache.ports import Clock, Recorder
-from stratacache.types import JSON, Call, Entry, Key, Purpose, Request, Usage
+from stratacache.types import JSON, Call, Entry, Key, Purpose, Request, Usage, Versions
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,20 @@ class Caller:
     def explain(self, request: Request) -> dict[str, JSON]:
         """What would be done for the provider's prompt cache, as JSON."""
         return self._sender.explain(request)
+
+    def given(self, request: Request, plan: Plan, key: Key, versions: Versions, answer: JSON) -> str:
+        """Keep ``answer``, which somebody gives for ``request`` in place of a model: ``queued``, or why it is not kept.
+
+        It passes the same judgement as a model's, is written back and learned as one, under the snapshot ``versions``.
+        """
+        flight = Flight(key, versions, request.body, key.digest, lambda _: None)
+        flight.depart(Head(status=200, headers=(), streaming=False, seconds=0.0))
+        landing = Landing(wire.encode(answer), answer, Usage(), done=True)
+        verdict = self._judge(request, flight, landing)
+        if verdict.kind != "withheld":
+            self._admit(request, plan, flight, landing, 0.0)
+            return "queued"
+        return verdict.reason
 
     async def _call(self, request: Request, plan: Plan, flight: Flight, *, purpose: Purpose) -> None:
         """Make the call for ``flight`` and land it, or fail it; never raises but when cancelled."""

@@ -23,6 +23,7 @@ from stratacache.gateway.passthrough import Passthrough
 from stratacache.gateway.prepare import Preparer
 from stratacache.gateway.reindex import Reindexing
 from stratacache.gateway.review import Reviewing
+from stratacache.gateway.teaching import Teaching
 from stratacache.observe.census import census_of_one
 from stratacache.observe.names import REPLICA_GAUGES
 from stratacache.pipeline.call import Caller
@@ -146,7 +147,7 @@ class System:
         self.prompt = build_prompt(settings, lambda: secret_of(settings, environ), clock, self.metrics)
         self.prefixes = build_prefixes(settings, clock, self.metrics)
         self.siblings = Siblings(settings.tiers.prompt.sibling_wait, clock, self.metrics)
-        caller = Caller(
+        self.caller = caller = Caller(
             Sender(self.upstreams, self.prompt, self.prefixes, self.siblings),
             self.flights,
             fleet,
@@ -290,6 +291,7 @@ class System:
                     lambda: self.settings,
                     invalidator,
                     self.accounts.ledger,
+                    Teaching(authenticator, preparer, self.caller, self.store, clock, max_body=max_body),
                 ),
             },
             start=self.start,

@@ -34,6 +34,7 @@ def operating(
     settings: Callable[[], Settings],
     invalidator: Invalidator,
     ledger: UsageLedger,
+    teaching: Endpoint,
 ) -> dict[str, Mapping[str, Endpoint]]:
     """Path to method to endpoint."""
     entries = Entries(
@@ -65,6 +66,7 @@ def operating(
     return {
         "/admin/config": {"GET": vitals},
         "/admin/erase": {"POST": Erasure(authenticator, eraser)},
+        "/admin/teach": {"POST": teaching},
         "/admin/shadow": {"GET": shadow},
         "/admin/entries": {"GET": entries.browse},
         "/admin/export": {"GET": entries.export},
