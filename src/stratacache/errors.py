@@ -4,6 +4,7 @@ StrataError
 ├── SettingsError      a configuration value is refused at start
 ├── RequestError       the client's request is refused (4xx in the client's dialect)
 ├── UpstreamError      the upstream could not be reached or broke off (502/504)
+├── AnswerError        in-process use: the answer is an error, with its status
 ├── ModelError         an embedder or verifier failed; the semantic tier is passed over
 ├── VectorIndexError   an index failed; the same
 └── StoreError         a store failed; the pipeline turns it into a miss
@@ -13,6 +14,8 @@ StrataError
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class StrataError(Exception):
@@ -66,6 +69,24 @@ class UpstreamError(StrataError):
         self.message = message
         self.status = status
         self.code = code
+
+
+class AnswerError(StrataError):
+    """A request made in-process was answered with an error, by the gateway or by the upstream.
+
+    Args:
+        message: the error's own words.
+        status: HTTP status, 400 to 599.
+        code: the error's word for programs, "" when it has none.
+        headers: of the answer, lower-case names.
+    """
+
+    def __init__(self, message: str, *, status: int, code: str, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.headers = headers
 
 
 class ModelError(StrataError):

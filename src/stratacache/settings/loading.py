@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import os
 from collections.abc import Mapping
@@ -46,6 +47,17 @@ def load(path: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Set
     file = _find(path)
     origins = Origins(str(file) if file is not None else "built-in settings")
     tree, problems = _read(file, origins)
+    return _checked(tree, problems, origins, environ)
+
+
+def load_mapping(config: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """As :func:`load`, from what a file would say."""
+    return _checked(copy.deepcopy(dict(config)), [], Origins("the configuration"), environ)
+
+
+def _checked(
+    tree: dict[str, Any], problems: list[Problem], origins: Origins, environ: Mapping[str, str]
+) -> Settings:
     problems += overlay(tree, environ, origins)
     decoder = Decoder()
     settings = decoder.section(Settings, tree, ())

@@ -36,7 +36,7 @@ from stratacache.pipeline.siblings import Siblings
 from stratacache.pipeline.writeback import WriteBack
 from stratacache.policy.breaker import BreakerState
 from stratacache.ports import Clock, Store, Upstream
-from stratacache.settings import Settings, mask_url
+from stratacache.settings import OpenAISettings, Settings, mask_url
 from stratacache.stores import Backend, open_backend
 from stratacache.stores.guarded import GuardedStore
 from stratacache.stores.near import NearCache
@@ -77,10 +77,12 @@ class System:
         *,
         link: Link | None = None,
         models: SemanticModels | None = None,
+        guest: tuple[OpenAISettings, Upstream] | None = None,
     ) -> None:
         """``link`` joins this process to the other workers of the gateway; without it this one is alone.
 
-        ``models`` stand in for those that the settings name.
+        ``models`` stand in for those that the settings name. ``guest`` is an upstream that whoever makes this brings
+        along, with the name and models that it has; its models go before those of the settings.
         """
         clock = clock or SystemClock()
         self.settings = settings
@@ -111,6 +113,10 @@ class System:
         self.fleets = {n: one for n, one in upstreams.items() if isinstance(one, ReplicaSet)}
         self.engines = {n: one for n, one in upstreams.items() if isinstance(one, EmbeddedUpstream)}
         self.upstreams: dict[str, Upstream] = {name: Batches(one) for name, one in upstreams.items()}
+        self._served = settings.upstreams
+        if guest is not None:
+            self.upstreams[guest[0].name] = guest[1]
+            self._served = (guest[0], *settings.upstreams)
         self._watch_fleets()
         self.policy = build_policy(settings)
         self.flights = FlightTable()
@@ -209,7 +215,7 @@ class System:
         settings = self.settings
         max_body = settings.server.max_body
         self.authenticator = authenticator = Authenticator(settings.auth)
-        self.router = router = Router(settings.upstreams, settings.aliases)
+        self.router = router = Router(self._served, settings.aliases)
         self.preparer = preparer = Preparer(
             authenticator,
             router,

@@ -1,0 +1,1 @@
+"""Ways into the cache without a server between: an HTTP transport, a decorator, LangChain, LlamaIndex."""
