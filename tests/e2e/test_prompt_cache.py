@@ -206,6 +206,20 @@ async def test_newer_models_get_breakpoints_and_a_key(gpt: OpenAIFake) -> None:
     )
 
 
+async def test_a_stream_tells_what_was_read(gpt: OpenAIFake) -> None:
+    async with before_gpt(gpt) as gateway, by_openai(gateway) as client:
+        await three_questions(client, GPT)
+        asked: Any = [{"role": "system", "content": SYSTEM}, user("and streamed?")]
+        stream = await client.chat.completions.create(
+            model=GPT, messages=asked, stream=True, stream_options={"include_usage": True}
+        )
+        usages = [event.usage async for event in stream if event.usage is not None]
+        assert usages[0].prompt_tokens_details is not None
+        assert usages[0].prompt_tokens_details.cached_tokens == gpt.usages[-1].read > 2000
+        reads = gateway.system.metrics.figures().counters["prompt_read"]
+        assert reads == {"openai none": 1, "openai as_expected": 3}
+
+
 async def test_older_models_get_a_key_and_no_newer_option(gpt: OpenAIFake) -> None:
     async with before_gpt(gpt) as gateway, by_openai(gateway) as client:
         await three_questions(client, "gpt-4.1")
