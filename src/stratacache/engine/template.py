@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from stratacache.engine.errors import InvalidRequest
+from stratacache.engine.errors import InvalidRequest, ModelUnavailable
 
 
 def _raise(message: str) -> NoReturn:
@@ -19,17 +20,25 @@ def _raise(message: str) -> NoReturn:
 class ChatTemplate:
     """A compiled template. It comes from a file that somebody downloaded: hence the sandbox."""
 
-    def __init__(self, source: str) -> None:
-        # The two whitespace settings are what chat templates are written for (as in transformers).
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
+        """`tokens`: what the template may name, such as bos_token."""
+        # The settings are what chat templates are written for (as in transformers).
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals |= tokens or {}
         environment.globals["raise_exception"] = _raise
         self.source = source
-        self._template = environment.from_string(source)
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise ModelUnavailable(f"the chat template cannot be read: {error}") from error
 
     @classmethod
     def from_folder(cls, folder: Path) -> ChatTemplate:
         """The template of a converted model folder."""
-        return cls((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+        tokens = json.loads((folder / "special_tokens.json").read_text(encoding="utf-8"))
+        return cls((folder / "chat_template.jinja").read_text(encoding="utf-8"), tokens)
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The prompt for `messages` (role, content), open for the assistant's answer."""

@@ -39,6 +39,8 @@ class Transcripts:
         render: Callable[[Sequence[Mapping[str, str]]], str],
     ) -> list[int]:
         """The ids of `text`, which is `render(messages)`: those of its history are taken over if they are known."""
+        if not self._tokenizer.joins:
+            return self._tokenizer.encode(text)
         answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
         for place in answers[: -_LOOK_BACK - 1 : -1]:
             head, answer = render(messages[:place]), messages[place]["content"]

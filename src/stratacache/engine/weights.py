@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from stratacache.engine.config import ModelConfig
+from stratacache.engine.errors import ModelUnavailable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -62,11 +63,17 @@ def fuse(named: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """From Hugging Face's names and shapes to ours, contiguous, in float32 or wider.
 
     The norm before a projection is folded into it, x·g @ W = x @ (g·W): one pass fewer per norm. Float32
-    holds the product of two bfloat16 numbers exactly, bfloat16 does not.
+    holds the product of two bfloat16 numbers exactly, bfloat16 does not. Raises ModelUnavailable for a tensor that is
+    missing, and for one that would be left out: the model would not be the one that was trained.
     """
     fused: dict[str, Tensor] = {}
+    left = {name for name in named if not name.endswith("rotary_emb.inv_freq")}
+    left -= {"lm_head.weight"} if config.tied else set()
 
     def get(name: str) -> Tensor:
+        if name not in named:
+            raise ModelUnavailable(f"the model has no tensor {name!r}")
+        left.discard(name)
         return named[name] if named[name].dtype is torch.float64 else named[name].float()
 
     for index in range(config.num_hidden_layers):
@@ -93,6 +100,8 @@ def fuse(named: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     if not config.tied:
         fused["embed"] = embed.contiguous()
     fused["norm"] = get("model.norm.weight").contiguous()
+    if left:
+        raise ModelUnavailable(f"tensor {min(left)!r} has no place in a model of this kind")
     return fused
 
 
