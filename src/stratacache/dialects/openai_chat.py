@@ -6,7 +6,7 @@ into chunks; both are offered here too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from stratacache.dialects import wire
@@ -127,6 +127,11 @@ def completeness(answer: JSON) -> str | None:
     ``refused``: a refusal or a content filter. ``empty``: no text and no call; spoken answers count as empty
     because their ids expire at the provider.
     """
+    return fault_of_choices(answer, _choice_fault)
+
+
+def fault_of_choices(answer: JSON, fault_of: Callable[[dict[str, JSON]], str | None]) -> str | None:
+    """What is wrong with an answer of several choices: with itself, or the first that ``fault_of`` finds in one."""
     if type(answer) is not dict:
         return "malformed"
     if answer.get("error") is not None:
@@ -139,7 +144,7 @@ def completeness(answer: JSON) -> str | None:
     indices = [choice.get("index", position) for position, choice in enumerate(choices)]
     if not all(type(index) is int for index in indices) or len(set(indices)) < len(indices):
         return "malformed"
-    return next((reason for choice in choices if (reason := _choice_fault(choice)) is not None), None)
+    return next((fault for choice in choices if (fault := fault_of(choice)) is not None), None)
 
 
 def _choice_fault(choice: dict[str, JSON]) -> str | None:

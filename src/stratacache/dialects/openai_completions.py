@@ -11,7 +11,7 @@ from typing import Final
 from stratacache.dialects import openai_assemble, wire
 from stratacache.dialects.base import Parsed
 from stratacache.dialects.checks import flag, model_name, optional_object, required, wrong_type
-from stratacache.dialects.openai_chat import upstream_body
+from stratacache.dialects.openai_chat import fault_of_choices, upstream_body
 from stratacache.dialects.openai_replay import pieces
 from stratacache.dialects.usage import usage_of
 from stratacache.errors import RequestError
@@ -70,19 +70,7 @@ def _check_prompt(prompt: JSON) -> None:
 
 def completeness(answer: JSON) -> str | None:
     """None when ``answer`` (a ``text_completion``) may be stored, else one word why not; as for chat."""
-    if type(answer) is not dict:
-        return "malformed"
-    if answer.get("error") is not None:
-        return "error"
-    choices = answer.get("choices")
-    if type(choices) is not list or not all(type(choice) is dict for choice in choices):
-        return "malformed"
-    if not choices:
-        return "unfinished"
-    indices = [choice.get("index", place) for place, choice in enumerate(choices)]
-    if not all(type(index) is int for index in indices) or len(set(indices)) < len(indices):
-        return "malformed"
-    return next((fault for choice in choices if (fault := _choice_fault(choice)) is not None), None)
+    return fault_of_choices(answer, _choice_fault)
 
 
 def _choice_fault(choice: dict[str, JSON]) -> str | None:
