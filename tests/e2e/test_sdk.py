@@ -332,12 +332,12 @@ async def test_unknown_paths_keep_method_query_status_and_type(gateway: Gateway,
 
 async def test_a_passthrough_streams_as_it_comes(gateway: Gateway, fake: FakeUpstream) -> None:
     gate = Gate()
-    fake.routes["/v1/responses"] = Reply(
+    fake.routes["/v1/images/edits"] = Reply(
         raw=[b"event: a\ndata: 1\n\n", b"event: b\ndata: 2\n\n"],
         content_type="text/event-stream",
         gates={1: gate},
     )
-    async with gateway.http.post(f"{gateway.base_url}/responses", json={"model": MODEL}) as response:
+    async with gateway.http.post(f"{gateway.base_url}/images/edits", json={"model": MODEL}) as response:
         assert response.headers["content-type"] == "text/event-stream"
         assert response.headers["x-strata-reason"] == "passthrough"
         assert await response.content.readany() == b"event: a\ndata: 1\n\n"
@@ -348,8 +348,8 @@ async def test_a_passthrough_streams_as_it_comes(gateway: Gateway, fake: FakeUps
 
 async def test_a_passthrough_that_its_client_leaves_is_aborted(gateway: Gateway, fake: FakeUpstream) -> None:
     gate = Gate()
-    fake.routes["/v1/responses"] = Reply(raw=[b"1", b"2"], gates={1: gate})
-    response = await gateway.http.post(f"{gateway.base_url}/responses", json={"model": MODEL})
+    fake.routes["/v1/images/edits"] = Reply(raw=[b"1", b"2"], gates={1: gate})
+    response = await gateway.http.post(f"{gateway.base_url}/images/edits", json={"model": MODEL})
     await gate.reached.wait()
     response.close()
     await fake.aborts(1)
@@ -379,7 +379,7 @@ async def test_no_path_changes_the_host_that_is_called(fake: FakeUpstream) -> No
 
 
 async def test_a_passthrough_that_the_upstream_cuts_is_cut(gateway: Gateway, fake: FakeUpstream) -> None:
-    fake.routes["/v1/responses"] = Reply(raw=[b"1", b"2"], cut_after=1)
+    fake.routes["/v1/images/edits"] = Reply(raw=[b"1", b"2"], cut_after=1)
     with pytest.raises(aiohttp.ClientPayloadError):
-        async with gateway.http.post(f"{gateway.base_url}/responses", json={"model": MODEL}) as response:
+        async with gateway.http.post(f"{gateway.base_url}/images/edits", json={"model": MODEL}) as response:
             await response.read()

@@ -16,6 +16,8 @@ from stratacache.engine.tokenizer import Tokenizer
 class Spelling:
     """Spells every token "x"."""
 
+    strips = False
+
     def token_bytes(self, token: int) -> bytes:
         return b"x"
 

@@ -65,7 +65,7 @@ class Learner:
 
     async def restore(self, question: Question) -> None:
         """``question``, of an entry that was brought from elsewhere, can be found again, unless that failed."""
-        await self._run(partial(self._published, question))
+        await self._run(partial(self._told, question))
 
     def corroborate(self, question: Question, witness: str) -> None:
         """``witness``, another principal, got an answer that agrees with that of ``question``: say so to all."""
