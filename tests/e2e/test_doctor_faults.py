@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.contract.redis_kit import eventually
 from tests.e2e.test_reindex import ASKED, STORED, config, parts
 from tests.fakes.upstream import FakeUpstream, Reply
 from tests.gateway_process import run, serving, upstream_of
@@ -169,6 +170,7 @@ async def test_a_store_that_is_left_alone(
             told = await doctor(tmp_path, gateway=gateway, store=store)
             assert "store is left alone" in told["dependency"]["evidence"]
             proxy.mode = "pass"
+            await eventually(gateway.system.store.check)  # its connection is not tried again at once
 
 
 async def test_redis_that_is_full(fake: FakeUpstream, tmp_path: Path) -> None:
