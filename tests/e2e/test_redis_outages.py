@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.contract.redis_kit import eventually
 from tests.fakes.upstream import FakeUpstream, Gate, Reply
 from tests.harness import Gateway, question, running_gateway
 from tests.servers.proxy import Proxy
@@ -69,7 +70,8 @@ def _streamed(body: bytes) -> str:
 
 
 async def known(gateway: Gateway, text: str = "known?") -> None:
-    """A question that the cache answers."""
+    """A question that the cache answers, once its store is connected."""
+    await eventually(gateway.system.store.check)
     await ask(gateway, text)
     await gateway.stored()
     assert (await ask(gateway, text))[0] == "hit"
