@@ -466,13 +466,15 @@ def run(operations: list[tuple[Any, ...]], *, calm: bool) -> None:
         runner.run(Run().go(operations, calm=calm))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@pytest.mark.timeout(1500)
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(operations=CALM)
 def test_without_faults_there_is_one_call_for_a_question(operations: list[tuple[Any, ...]]) -> None:
     run(operations, calm=True)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
+@pytest.mark.timeout(1500)
+@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
 @given(operations=STORM)
 def test_whatever_fails_no_answer_is_stale_or_mixed_and_nothing_is_left_over(
     operations: list[tuple[Any, ...]],
