@@ -47,10 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         select = self._selector.select  # type: ignore[attr-defined]
 
         def jump(timeout: float | None) -> Any:
-            if timeout is None:  # only a thread can have news, and tells them by the loop's own pipe
-                told = select(10.0)
-                assert told, "everybody waits for nothing"
-                return told
+            assert timeout is not None, "everybody waits for nothing"
             self._passed += max(0.0, timeout)
             return select(0)
 
@@ -466,15 +463,13 @@ def run(operations: list[tuple[Any, ...]], *, calm: bool) -> None:
         runner.run(Run().go(operations, calm=calm))
 
 
-@pytest.mark.timeout(1500)
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(operations=CALM)
 def test_without_faults_there_is_one_call_for_a_question(operations: list[tuple[Any, ...]]) -> None:
     run(operations, calm=True)
 
 
-@pytest.mark.timeout(1500)
-@settings(max_examples=120, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=300, deadline=None, suppress_health_check=SLOW)
 @given(operations=STORM)
 def test_whatever_fails_no_answer_is_stale_or_mixed_and_nothing_is_left_over(
     operations: list[tuple[Any, ...]],

@@ -1,4 +1,4 @@
-"""A small SQLite file that the processes of a machine share, or one in memory, used in a thread of its own."""
+"""A small SQLite file that the processes of a machine share, used in a thread of its own; or one in memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,21 @@ class SharedFile:
 
     def __init__(self, name: str, path: Path | None, layout: Layout, now: float) -> None:
         self._name = name
-        self._lane: Lane[sqlite3.Connection] = Lane(name, lambda: _open(path, layout, now))
         self._closed = False
+        self._lane: Lane[sqlite3.Connection] | None = None
+        self._memory: sqlite3.Connection | None = None
+        if path is None:  # work in memory is too short for a thread to be worth its while
+            self._memory = _in_memory(layout)
+        else:
+            self._lane = Lane(name, lambda: open_writer(path, layout, _BUSY_SECONDS, now))
 
     async def run(self, work: Callable[..., T], *args: object) -> T:
         """The result of ``work(connection, ...)``. Raises StoreError."""
         if self._closed:
             raise StoreError(f"the {self._name} is closed")
         try:
+            if self._lane is None:
+                return work(self._memory, *args)
             return await self._lane.run(work, *args)
         except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise StoreError(f"the {self._name} failed: {error}") from error
@@ -45,13 +52,13 @@ class SharedFile:
         """Idempotent."""
         if not self._closed:
             self._closed = True
-            await self._lane.close()
+            if self._lane is not None:
+                await self._lane.close()
+            if self._memory is not None:
+                self._memory.close()
 
 
-def _open(path: Path | None, layout: Layout, now: float) -> sqlite3.Connection:
-    if path is not None:
-        return open_writer(path, layout, _BUSY_SECONDS, now)
-    # As open_writer's: used by the lane's thread alone, closed by it.
+def _in_memory(layout: Layout) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(layout.script)
     return connection
