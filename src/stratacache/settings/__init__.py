@@ -6,13 +6,13 @@ from stratacache.settings.loading import (
     json_schema,
     load,
     load_mapping,
+    packaged_prices,
     read_prices,
     read_providers,
     server_secret,
 )
 from stratacache.settings.mask import mask_url
 from stratacache.settings.observe import ObserveSettings, OtelSettings
-from stratacache.settings.prices import PACKAGED as PACKAGED_PRICES
 from stratacache.settings.prices import Price
 from stratacache.settings.providers import CacheRule, Life, Provider, ProviderTable
 from stratacache.settings.rules import addresses, alias_chain, is_loopback, is_pattern, matches
@@ -43,7 +43,6 @@ __all__ = [
     "BUILT_IN_SCENES",
     "DEFAULT_SCENE",
     "ONE_PROCESS",
-    "PACKAGED_PRICES",
     "SCHEMES",
     "AnthropicSettings",
     "AuditSettings",
@@ -80,6 +79,7 @@ __all__ = [
     "load_mapping",
     "mask_url",
     "matches",
+    "packaged_prices",
     "path_of",
     "read_prices",
     "read_providers",

@@ -6,6 +6,7 @@ import copy
 import difflib
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from stratacache.errors import SettingsError
 from stratacache.settings.decode import MISSING, Decoder
+from stratacache.settings.prices import PACKAGED as PACKAGED_PRICES
 from stratacache.settings.prices import Price, PriceFile
 from stratacache.settings.providers import PACKAGED as PACKAGED_PROVIDERS
 from stratacache.settings.providers import ProviderTable, table_problems
@@ -120,10 +122,24 @@ def read_prices(file: FilePath) -> tuple[Price, ...]:
     return prices
 
 
+@cache
+def packaged_prices() -> tuple[Price, ...]:
+    """Those of the package, read once."""
+    return read_prices(PACKAGED_PRICES)
+
+
 def read_providers(path: str | None) -> ProviderTable:
     """The rules of providers' caches in the file ``path``, None for those that are packaged. Raises SettingsError as
     :func:`read_prices`."""
-    file = PACKAGED_PROVIDERS if path is None else FilePath(path).expanduser()
+    return _packaged_providers() if path is None else _read_providers(FilePath(path).expanduser())
+
+
+@cache
+def _packaged_providers() -> ProviderTable:
+    return _read_providers(PACKAGED_PROVIDERS)
+
+
+def _read_providers(file: FilePath) -> ProviderTable:
     read, origins = _read_table(file, ProviderTable)
     problems = list(table_problems(read))
     if problems:

@@ -13,10 +13,10 @@ from stratacache.observe.recorder import Observer
 from stratacache.policy.prices import PriceTable
 from stratacache.ports import Clock
 from stratacache.settings import (
-    PACKAGED_PRICES,
     EmbeddedSettings,
     OpenAISettings,
     Settings,
+    packaged_prices,
     read_prices,
 )
 from stratacache.stores.ledger_file import LedgerFile
@@ -53,7 +53,7 @@ class Accounts:
 def build_prices(settings: Settings) -> PriceTable:
     """The configured rows, then the packaged examples."""
     own = () if settings.prices is None else read_prices(Path(settings.prices).expanduser())
-    return PriceTable(own, read_prices(PACKAGED_PRICES))
+    return PriceTable(own, packaged_prices())
 
 
 def build_ledger(settings: Settings, clock: Clock) -> UsageLedger:
