@@ -16,9 +16,9 @@ from stratacache.dialects.checks import (
     flag,
     message_list,
     model_name,
-    optional_object,
     required,
     typed_parts,
+    without_cache_control,
     wrong_type,
     wrong_value,
 )
@@ -69,9 +69,7 @@ def parse(body: dict[str, JSON], *, counting: bool = False) -> Parsed:
     elif system is not None and type(system) is not str:
         raise wrong_type("system", "a string or an array of objects", system)
     stream = flag(body, "stream", "stream")
-    cache = optional_object(body, "cache")
-    if "cache" in body:
-        body = {key: value for key, value in body.items() if key != "cache"}
+    cache, body = without_cache_control(body)
     return Parsed(model, stream, stream, cache, body)
 
 

@@ -50,6 +50,22 @@ def optional_object(body: Mapping[str, JSON], key: str) -> Mapping[str, JSON] | 
     return value
 
 
+def without_cache_control(body: dict[str, JSON]) -> tuple[Mapping[str, JSON] | None, dict[str, JSON]]:
+    """LiteLLM's cache control, None when absent, and ``body`` without it; ``body`` is not changed."""
+    if "cache" not in body:
+        return None, body
+    rest = {key: value for key, value in body.items() if key != "cache"}
+    return optional_object(body, "cache"), rest
+
+
+def streaming(body: Mapping[str, JSON]) -> tuple[bool, bool]:
+    """Whether an answer in OpenAI's chunks is to be streamed, and whether the stream is to tell its usage."""
+    stream = flag(body, "stream", "stream")
+    options = optional_object(body, "stream_options")
+    told = options is not None and flag(options, "include_usage", "stream_options.include_usage")
+    return stream, stream and told
+
+
 def message_list(value: JSON) -> None:
     """Check an array of messages: objects with a role, and content that is a text or typed parts."""
     if type(value) is not list:

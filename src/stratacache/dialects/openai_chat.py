@@ -11,7 +11,7 @@ from typing import Final
 
 from stratacache.dialects import wire
 from stratacache.dialects.base import Parsed
-from stratacache.dialects.checks import flag, message_list, model_name, optional_object, required
+from stratacache.dialects.checks import message_list, model_name, required, streaming, without_cache_control
 from stratacache.dialects.openai_assemble import Assembler, without_usage
 from stratacache.dialects.openai_replay import replay
 from stratacache.dialects.usage import usage_of
@@ -57,13 +57,9 @@ def parse(body: dict[str, JSON]) -> Parsed:
     """
     model = model_name(required(body, "model", "model"))
     message_list(required(body, "messages", "messages"))
-    stream = flag(body, "stream", "stream")
-    options = optional_object(body, "stream_options")
-    include_usage = options is not None and flag(options, "include_usage", "stream_options.include_usage")
-    cache = optional_object(body, "cache")
-    if "cache" in body:
-        body = {key: value for key, value in body.items() if key != "cache"}
-    return Parsed(model, stream, stream and include_usage, cache, body)
+    stream, include_usage = streaming(body)
+    cache, body = without_cache_control(body)
+    return Parsed(model, stream, include_usage, cache, body)
 
 
 def upstream_body(body: Mapping[str, JSON], resolved_model: str, *, ask_usage: bool) -> dict[str, JSON]:

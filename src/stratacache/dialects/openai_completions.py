@@ -10,7 +10,7 @@ from typing import Final
 
 from stratacache.dialects import openai_assemble, wire
 from stratacache.dialects.base import Parsed
-from stratacache.dialects.checks import flag, model_name, optional_object, required, wrong_type
+from stratacache.dialects.checks import model_name, required, streaming, without_cache_control, wrong_type
 from stratacache.dialects.openai_chat import fault_of_choices, upstream_body
 from stratacache.dialects.openai_replay import pieces
 from stratacache.dialects.usage import usage_of
@@ -44,13 +44,9 @@ def parse(body: dict[str, JSON]) -> Parsed:
     """
     model = model_name(required(body, "model", "model"))
     _check_prompt(required(body, "prompt", "prompt"))
-    stream = flag(body, "stream", "stream")
-    options = optional_object(body, "stream_options")
-    include_usage = options is not None and flag(options, "include_usage", "stream_options.include_usage")
-    cache = optional_object(body, "cache")
-    if "cache" in body:
-        body = {key: value for key, value in body.items() if key != "cache"}
-    return Parsed(model, stream, stream and include_usage, cache, body)
+    stream, include_usage = streaming(body)
+    cache, body = without_cache_control(body)
+    return Parsed(model, stream, include_usage, cache, body)
 
 
 def _check_prompt(prompt: JSON) -> None:

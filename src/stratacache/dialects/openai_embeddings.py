@@ -14,7 +14,7 @@ import numpy as np
 
 from stratacache.dialects import wire
 from stratacache.dialects.base import Assembler, Parsed
-from stratacache.dialects.checks import model_name, optional_object, required, wrong_type, wrong_value
+from stratacache.dialects.checks import model_name, required, without_cache_control, wrong_type, wrong_value
 from stratacache.dialects.openai_chat import usage_of as usage_of
 from stratacache.errors import UpstreamError
 from stratacache.types import JSON
@@ -33,9 +33,7 @@ def parse(body: dict[str, JSON]) -> Parsed:
     encoding = body.get("encoding_format")
     if encoding is not None and encoding not in _ENCODINGS:
         raise wrong_value("encoding_format", "is neither float nor base64.")
-    cache = optional_object(body, "cache")
-    if "cache" in body:
-        body = {key: value for key, value in body.items() if key != "cache"}
+    cache, body = without_cache_control(body)
     return Parsed(model, False, False, cache, body)
 
 

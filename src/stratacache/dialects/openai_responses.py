@@ -15,6 +15,7 @@ from stratacache.dialects.checks import (
     optional_object,
     required,
     typed_parts,
+    without_cache_control,
     wrong_type,
 )
 from stratacache.dialects.openai_chat import error_body
@@ -66,9 +67,7 @@ def parse(body: dict[str, JSON]) -> Parsed:
         raise wrong_type("instructions", "a string or null", instructions)
     stream = flag(body, "stream", "stream")
     optional_object(body, "stream_options")
-    cache = optional_object(body, "cache")
-    if "cache" in body:
-        body = {key: value for key, value in body.items() if key != "cache"}
+    cache, body = without_cache_control(body)
     return Parsed(model, stream, stream, cache, body)
 
 
